@@ -187,10 +187,9 @@ impl Told {
 }
 
 impl BmcLimit {
-    /// Takes in what was told. A limit that
-    /// the node far exceeds may be none, and counts only from whose limit is in force already (that
-    /// one has been lowered, and the node is to follow), or once it has been told for [`INSISTED`]: it has come in
-    /// an emergency, or before litd was started.
+    /// Takes in what was told. A limit that the node far exceeds may be none, and counts only from whose limit is in
+    /// force already (that one has been lowered, and the node is to follow), or once it has been told for
+    /// [`INSISTED`]: it has come in an emergency, or before litd was started.
     fn hear(&mut self, reading: &NodeReading, now: Nanos) {
         let source = &reading.source;
         let known = self
@@ -215,10 +214,8 @@ impl BmcLimit {
         let mine = self.insists.as_ref().filter(|it| mine(it));
         let insisted = mine.is_some_and(|it| now >= it.since + INSISTED);
         let cap = reading.cap.filter(|cap| known || insisted || enforced(cap));
-        if cap.is_none() && !self.of.contains_key(source) {
-            return;
-        }
-        if self.of.len() >= SOURCES && !self.of.contains_key(source) {
+        let is_new = !self.of.contains_key(source);
+        if is_new && (cap.is_none() || self.of.len() >= SOURCES) {
             return;
         }
         let told = self.of.entry(source.clone()).or_insert(Told::NOTHING);

@@ -57,6 +57,13 @@ fn item(out: &mut String, head: &str, text: &str) -> fmt::Result {
     lines.try_for_each(|line| writeln!(out, "  {line}"))
 }
 
+/// A text that begins behind a head, and goes on in lines that all begin in the same place.
+fn hanging(out: &mut String, head: &str, indent: usize, text: &str) -> fmt::Result {
+    let mut lines = wrap(text, WIDTH - indent).into_iter();
+    writeln!(out, "{head}{}", lines.next().unwrap_or_default())?;
+    lines.try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))
+}
+
 /// Lines that all begin in the same place.
 fn indented(out: &mut String, indent: usize, style: Style, text: &str) -> fmt::Result {
     let mut lines = wrap(text, WIDTH - indent).into_iter();
@@ -119,11 +126,9 @@ fn devices(out: &mut String, title: &str, report: &Report, kind: DeviceKind) -> 
             "{} (back end {}, {})",
             identity.model, identity.backend, identity.driver
         );
-        let mut about = wrap(&about, WIDTH - FACTS).into_iter();
-        let first = about.next().unwrap_or_default();
-        writeln!(out, "  {:<13} {first}", identity.address)?;
-        for line in about.chain(facts(it)) {
-            indented(out, FACTS, PLAIN, &line)?;
+        hanging(out, &format!("  {:<13} ", identity.address), FACTS, &about)?;
+        if let Some(facts) = facts(it) {
+            indented(out, FACTS, PLAIN, &facts)?;
         }
         for trouble in &it.trouble {
             indented(out, FACTS, WARNING, trouble)?;
@@ -178,11 +183,9 @@ fn notices(out: &mut String, report: &Report) -> fmt::Result {
             _ => WARNING,
         };
         let text = format!("{}: {}", notice.subject, notice.text);
-        let mut lines = wrap(&text, WIDTH - NOTICE).into_iter();
-        let first = lines.next().unwrap_or_default();
-        writeln!(out, "  {style}{word}{style:#}: {first}")?;
-        for line in lines.chain(notice.remedy.clone()) {
-            indented(out, NOTICE, PLAIN, &line)?;
+        hanging(out, &format!("  {style}{word}{style:#}: "), NOTICE, &text)?;
+        if let Some(remedy) = &notice.remedy {
+            indented(out, NOTICE, PLAIN, remedy)?;
         }
     }
     Ok(())

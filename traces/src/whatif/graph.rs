@@ -278,9 +278,7 @@ impl Rank {
             self.before = *host;
         }
     }
-}
 
-impl Rank {
     /// A collective takes the result of the computation that its host launched last before it, on whichever stream, though it may have
     /// started later because the collective before it had to end.
     fn takes_result(&mut self, timeline: &Timeline, at: usize, computed: u32) {

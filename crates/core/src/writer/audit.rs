@@ -57,6 +57,15 @@ pub(crate) struct Undone {
     pub unix_seconds: f64,
 }
 
+/// The records at the end of a log that can be read.
+fn intact(tail: &[u8]) -> impl DoubleEndedIterator<Item = Record> {
+    let lines = tail.split(|&byte| byte == b'\n');
+    lines.filter_map(|line| match Record::decode(line)? {
+        Line::Intact(record) => Some(record),
+        Line::Altered(_) | Line::Unreadable => None,
+    })
+}
+
 /// What litd, and nobody by hand, asked a device to take last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Asked {
@@ -72,10 +81,7 @@ pub(crate) struct Asked {
 /// What each device was asked to take last, by the end of a log.
 pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
     let mut last: BTreeMap<String, Asked> = BTreeMap::new();
-    for line in tail.split(|&byte| byte == b'\n') {
-        let Some(Line::Intact(record)) = Record::decode(line) else {
-            continue;
-        };
+    for record in intact(tail) {
         match record.entry {
             Entry::Intent(intent) if intent.actor == LITD => {
                 let asked = Asked {
@@ -103,10 +109,7 @@ pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
 pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
     let mut undone = BTreeMap::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
-    for line in tail.split(|&byte| byte == b'\n') {
-        let Some(Line::Intact(record)) = Record::decode(line) else {
-            continue;
-        };
+    for record in intact(tail) {
         let unix_seconds = record.unix_seconds;
         match record.entry {
             Entry::Intent(intent) => {
@@ -144,14 +147,11 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
 impl Audit {
     /// Goes on after the last record that `tail`, the end of the log, holds.
     pub fn open(tail: &[u8]) -> Self {
-        let lines = tail.rsplit(|&byte| byte == b'\n');
-        let mut intact = lines.filter_map(|line| match Record::decode(line)? {
-            // No log reaches a number from which there is no next.
-            Line::Intact(record) => Some(record.seq).filter(|&seq| seq < u64::MAX / 2),
-            Line::Altered(_) | Line::Unreadable => None,
-        });
+        // No log reaches a number from which there is no next.
+        let is_number = |seq: &u64| *seq < u64::MAX / 2;
+        let mut numbers = intact(tail).rev().map(|record| record.seq);
         Self {
-            last: intact.next().unwrap_or(0),
+            last: numbers.find(is_number).unwrap_or(0),
             torn: tail.last().is_some_and(|&byte| byte != b'\n'),
             ..Self::default()
         }

@@ -305,6 +305,19 @@ fn stale_settling() {
     assert_eq!(node.status().devices[3].state, DeviceState::Ours);
 }
 
+/// After a crash all that was found goes back, by `litd restore` or by the next litd.
+fn goes_back(node: &mut Node, restores: bool) {
+    match restores {
+        true => assert!(node.restore()),
+        false => {
+            node.start();
+            node.pass(5.0);
+            assert!(node.stop());
+        }
+    }
+    node.all_hold(700.0);
+}
+
 /// A backup brings an older copy of the journal back, which does not know what litd set last. Its log does.
 #[test]
 fn an_older_copy_of_the_journal_gives_back_what_was_found() {
@@ -316,15 +329,7 @@ fn an_older_copy_of_the_journal_gives_back_what_was_found() {
         node.all_hold(350.0);
         node.kill();
         node.disk.put_journal(older);
-        match restores {
-            true => assert!(node.restore()),
-            false => {
-                node.start();
-                node.pass(5.0);
-                assert!(node.stop());
-            }
-        }
-        node.all_hold(700.0);
+        goes_back(&mut node, restores);
         assert_eq!(node.disk.journal_keeps(), Vec::<String>::new());
     }
 }
@@ -343,15 +348,7 @@ fn what_a_driver_rounds_goes_back_after_a_crash() {
         node.pass(crash);
         node.kill();
         assert!(node.caps()[1] < 433.0, "{:?}", node.caps());
-        match restores {
-            true => assert!(node.restore()),
-            false => {
-                node.start();
-                node.pass(5.0);
-                assert!(node.stop());
-            }
-        }
-        node.all_hold(700.0);
+        goes_back(&mut node, restores);
     }
 }
 

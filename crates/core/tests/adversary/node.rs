@@ -147,11 +147,7 @@ impl Node {
     pub fn stops_and_keeps(&mut self, devices: &[&str]) -> bool {
         self.note("--- stop");
         self.event(Event::Stop);
-        let until = self.now + PATIENCE;
-        while !self.stopped && self.now < until {
-            self.step();
-        }
-        let stopped = self.stopped;
+        let stopped = self.wait_for_the_stop();
         assert_eq!(self.may_land_on_exit(), devices);
         self.gone();
         stopped
@@ -165,13 +161,17 @@ impl Node {
     }
 
     fn until_stopped(&mut self) -> bool {
+        let stopped = self.wait_for_the_stop();
+        self.gone();
+        stopped
+    }
+
+    fn wait_for_the_stop(&mut self) -> bool {
         let until = self.now + PATIENCE;
         while !self.stopped && self.now < until {
             self.step();
         }
-        let stopped = self.stopped;
-        self.gone();
-        stopped
+        self.stopped
     }
 
     pub fn kill(&mut self) {

@@ -8,4 +8,5 @@
 
 mod cgroup;
 mod journal;
+mod journal_length;
 mod learned;

@@ -112,6 +112,16 @@ fn zones(folder: &Path, prefix: &str) -> BTreeMap<Package, PathBuf> {
     found
 }
 
+/// The zones that are numbered as this one is.
+fn zones_beside(zone: &Path) -> BTreeMap<Package, PathBuf> {
+    let name = zone.file_name().and_then(|it| it.to_str());
+    let prefix = name.and_then(|it| it.split_once(':'));
+    let beside = zone.parent().zip(prefix);
+    beside.map_or_else(BTreeMap::new, |(folder, (prefix, _))| {
+        zones(folder, &format!("{prefix}:"))
+    })
+}
+
 /// `package-0`, or `package-0-die-1`.
 fn package(name: &str) -> Option<Package> {
     let name = name.strip_prefix("package-")?;

@@ -187,23 +187,18 @@ impl Socket {
             return Ok(());
         }
         self.files = None;
-        let prefix = self.zone.file_name().and_then(|it| it.to_str());
-        let prefix = prefix.and_then(|it| it.split_once(':'));
-        let others = self.zone.parent().zip(prefix);
-        let others = others.map_or_else(Vec::new, |(folder, (prefix, _))| {
-            sysfs::numbered(folder, &format!("{prefix}:"))
-        });
-        let is_it = |zone: &PathBuf| sysfs::line(zone.join("name")) == self.called;
-        match others.into_iter().map(|(_, zone)| zone).find(is_it) {
-            Some(zone) => {
-                self.zone = zone;
-                Ok(())
-            }
-            None => Err(FileError {
-                path: self.zone.clone(),
-                step: Step::Open,
-                error: Errno::ENODEV.into(),
-            }),
+        let called = self.called.as_deref().and_then(super::package);
+        let zones = super::zones_beside(&self.zone);
+        let zone = called.and_then(|called| zones.get(&called));
+        self.zone = zone.ok_or_else(|| self.gone())?.clone();
+        Ok(())
+    }
+
+    fn gone(&self) -> FileError {
+        FileError {
+            path: self.zone.clone(),
+            step: Step::Open,
+            error: Errno::ENODEV.into(),
         }
     }
 
@@ -211,11 +206,7 @@ impl Socket {
         self.find_zone()?;
         let files = match self.files.take() {
             Some(files) => files,
-            None => Files::find(&self.zone, self.other.as_deref()).ok_or_else(|| FileError {
-                path: self.zone.clone(),
-                step: Step::Open,
-                error: Errno::ENODEV.into(),
-            })?,
+            None => Files::find(&self.zone, self.other.as_deref()).ok_or_else(|| self.gone())?,
         };
         Ok(self.files.insert(files))
     }

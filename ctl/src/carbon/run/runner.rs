@@ -270,14 +270,14 @@ impl<'a> Runner<'a> {
         if self.troubles.contains_key(HANGS) && silent.is_some() {
             return;
         }
-        let then = match self.args.hang_hours {
-            Some(hours) => format!(
-                "it is started again after {:.2} h of the wall clock",
-                hours.hours()
-            ),
-            None => "if it hangs, end it, or give --hang-hours".to_owned(),
-        };
         let what = silent.map(|silent| {
+            let then = match self.args.hang_hours {
+                Some(hours) => format!(
+                    "it is started again after {:.2} h of the wall clock",
+                    hours.hours()
+                ),
+                None => "if it hangs, end it, or give --hang-hours".to_owned(),
+            };
             format!(
                 "the job has written no checkpoint for {:.2} h, and more is not believed to be trained: {then}",
                 silent.hours()
