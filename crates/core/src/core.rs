@@ -117,6 +117,8 @@ pub struct Core<S> {
     pub(crate) unmanaged: BTreeSet<String>,
     /// Whether the budget that was set is kept.
     pub(crate) keeping: Keeping,
+    /// The GPUs of which was told that they forget their caps once litd has left.
+    pub(crate) told_forgetful: Vec<String>,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
     /// Jobs that have opted out and have no processes on a GPU where another one's are.
@@ -225,6 +227,7 @@ impl<S: Store> Core<S> {
             condition,
             unmanaged: BTreeSet::new(),
             keeping: Keeping::default(),
+            told_forgetful: Vec::new(),
             ended: BTreeMap::new(),
             missed: BTreeMap::new(),
             planned: None,
@@ -436,6 +439,7 @@ impl<S: Store> Core<S> {
         self.check_clocks();
         self.check_node();
         self.check_budget_kept();
+        self.check_forgetful();
         self.give_up_stopping();
         self.out.push(Effect::Alive);
     }

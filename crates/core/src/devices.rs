@@ -263,6 +263,12 @@ impl Unit {
         self.device.identity.kind == DeviceKind::Gpu
     }
 
+    /// Whether its driver sets its default cap once nobody has it open any more.
+    pub fn is_forgetful(&self) -> bool {
+        let reading = self.device.reading;
+        self.is_gpu() && reading.is_some_and(|reading| reading.forgetful)
+    }
+
     /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it
     /// holds, and nothing is written over it.
     pub fn was_read(&self) -> bool {

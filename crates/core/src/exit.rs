@@ -1,6 +1,7 @@
 //! Which caps litd leaves behind when it stops or is off: those that were found, or, with
 //! `caps.on_exit = "hold"`, those that the safe budget allows.
 
+use litd_api::EventKind;
 use litd_units::Watts;
 
 use crate::config::OnExit;
@@ -10,22 +11,42 @@ use crate::hardware::FAILURES;
 use crate::journal::Entry;
 use crate::plan::DUST;
 use crate::range::Range;
+use crate::record::Note;
 use crate::store::Store;
 
 /// GPUs may hold more than what litd is to leave them with.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AboveSafe {
     /// What all GPUs together may hold.
     pub sum: Watts,
     /// The safe budget.
     pub safe: Watts,
+    /// The GPUs whose drivers set their default caps once nobody has them open.
+    pub forgetful: Vec<String>,
 }
 
 impl std::fmt::Display for AboveSafe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { sum, safe } = self;
-        write!(f, "GPUs may hold {sum}, above the safe budget of {safe}")
+        let Self {
+            sum,
+            safe,
+            forgetful,
+        } = self;
+        write!(f, "GPUs may hold {sum}, above the safe budget of {safe}")?;
+        match forgetful.is_empty() {
+            true => Ok(()),
+            false => write!(f, " ({})", without_persistence(forgetful)),
+        }
     }
+}
+
+/// What becomes of the caps of these GPUs, and what to do.
+fn without_persistence(gpus: &[String]) -> String {
+    format!(
+        "persistence mode is off on {}: once no program has such a GPU open its driver sets the default cap. \
+         Switch it on: nvidia-smi -pm 1",
+        gpus.join(", ")
+    )
 }
 
 impl<S: Store> Core<S> {
@@ -93,12 +114,50 @@ impl<S: Store> Core<S> {
         let safe = self.budget_on_exit().filter(|_| self.is_leaving())?;
         let gpus = self.devices.gpus();
         let most = |(device, unit): (usize, &Unit)| {
-            let most = self.actuator.most_of(device);
-            self.may_land(unit).map_or(most, |late| late.max(most))
+            let late = [self.may_land(unit), self.once_closed(unit)];
+            let late = late.into_iter().flatten();
+            late.fold(self.actuator.most_of(device), Watts::max)
         };
         let sum: Watts = gpus.map(most).sum();
         let sum = sum + self.unmanaged_hold();
-        (sum > safe + DUST).then_some(AboveSafe { sum, safe })
+        let forgetful = self.forgetful();
+        (sum > safe + DUST).then_some(AboveSafe {
+            sum,
+            safe,
+            forgetful,
+        })
+    }
+
+    /// What a GPU comes to hold once litd has closed it, where its driver forgets the cap and litd is to leave the safe
+    /// budget behind: whatever litd leaves it with. The others make room for that.
+    pub(crate) fn once_closed(&self, unit: &Unit) -> Option<Watts> {
+        let range = unit.device.range.last();
+        let range = range.filter(|_| self.holds() && unit.is_forgetful())?;
+        Some(range.default)
+    }
+
+    fn forgetful(&self) -> Vec<String> {
+        let gpus = self.devices.gpus().filter(|(_, unit)| unit.is_forgetful());
+        gpus.map(|(_, unit)| unit.name.clone()).collect()
+    }
+
+    /// Says, once for the same GPUs, that no safe budget can be left behind on GPUs that forget their caps.
+    pub(crate) fn check_forgetful(&mut self) {
+        let gpus = match self.budget_on_exit() {
+            Some(_) => self.forgetful(),
+            None => Vec::new(),
+        };
+        if gpus == self.told_forgetful {
+            return;
+        }
+        if !gpus.is_empty() {
+            let text = format!(
+                "caps.on_exit = \"hold\" can't hold these caps once litd is stopped or off: {}",
+                without_persistence(&gpus)
+            );
+            self.note(Note::warning(EventKind::Fault, text));
+        }
+        self.told_forgetful = gpus;
     }
 
     /// The devices in the undo journal that are here, and do not hold the caps yet that they are to

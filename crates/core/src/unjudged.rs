@@ -48,7 +48,7 @@ impl<S: Store> Core<S> {
             let since = it.unseen_since.is_some_and(|at| unit.read_at < at);
             // At a stop it is opened once more: what it holds is known when it has been read since.
             let unread = it.closed.is_some() || since || !self.is_fresh(unit);
-            !it.held && (unread || !self.may_open(device))
+            (!it.held || unit.is_forgetful()) && (unread || !self.may_open(device))
         };
         let counts = unit.is_gpu() && unit.standing.let_go().is_some_and(is_unseen);
         let range = unit.device.range.last().filter(|_| counts)?;

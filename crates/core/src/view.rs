@@ -133,7 +133,10 @@ impl<S: Store> Core<S> {
             },
             counts_with: self.counts_with(device, unit),
             // Without a budget that was set what goes back waits for nobody.
-            late: self.set_budget().and_then(|_| self.may_land(unit)),
+            late: self.set_budget().and_then(|_| {
+                let each = [self.may_land(unit), self.once_closed(unit)];
+                each.into_iter().flatten().reduce(Watts::max)
+            }),
         }
     }
 

@@ -145,6 +145,9 @@ pub struct Reading {
     pub power_share: Option<f64>,
     /// What else slows it down, if anything does: more power would not help then.
     pub throttle: Option<Throttle>,
+    /// Whether its driver sets its default cap once no program has it open any more: an NVIDIA GPU without
+    /// persistence mode.
+    pub forgetful: bool,
 }
 
 impl Reading {

@@ -641,6 +641,7 @@ fn gpu_reading(gpu: &GpuTelemetry) -> Reading {
         power_limited: Some(gpu.limiter == Limiter::Power),
         power_share: None,
         throttle: throttle(gpu),
+        forgetful: false,
     }
 }
 

@@ -38,7 +38,13 @@ impl Draft<'_> {
             self.squeeze_gpus(&moves);
         }
         let whole = to_the_microwatt(self.budget).unwrap_or(Watts::ZERO);
-        self.squeeze(whole, |_| true, &moves);
+        // The budget is the GPUs': CPU sockets that lend nothing are not lowered for one that GPUs can't keep.
+        let lends = self.view.sockets_lend;
+        self.squeeze(
+            whole,
+            |_| true,
+            |unit| (unit.is_gpu || lends) && moves(unit),
+        );
     }
 
     fn squeeze_gpus(&mut self, moves: impl Fn(&DeviceView) -> bool) {

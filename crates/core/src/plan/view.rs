@@ -202,8 +202,8 @@ pub(crate) struct DeviceView {
     /// What it counts with while it is not moved: the most that it may hold; one whose cap is somebody else's,
     /// the limit in force where its driver tells that.
     pub counts_with: Watts,
-    /// The most that it may come to hold by a write that was called failed, or got no answer, and may still be done,
-    /// where a budget was set.
+    /// The most that it may come to hold where a budget was set: by a write that was called failed, or got no answer,
+    /// and may still be done; or because its driver sets its default cap once litd has closed it.
     pub late: Option<Watts>,
 }
 

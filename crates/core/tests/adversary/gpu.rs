@@ -110,6 +110,7 @@ impl Gpu {
             power_limited: Some(true),
             power_share: None,
             throttle: None,
+            forgetful: self.forgets,
         }
     }
 

@@ -20,6 +20,7 @@ mod disk;
 mod disk_full;
 mod edges;
 mod failed;
+mod forgetful;
 mod gpu;
 mod hard;
 mod landing;

@@ -153,6 +153,16 @@ impl Node {
         stopped
     }
 
+    /// It stops, and says in the end that GPUs hold more than it is to leave behind, if it does.
+    pub fn stops_above(&mut self) -> Option<String> {
+        self.note("--- stop");
+        self.event(Event::Stop);
+        assert!(self.wait_for_the_stop(), "{:?}", self.log);
+        let above = self.above_on_exit();
+        self.gone();
+        above
+    }
+
     /// It stops, and does not wait in vain for caps that it is not to move.
     pub fn stops_at_once(&mut self) {
         let before = self.now;
@@ -316,6 +326,11 @@ impl Node {
             core.give_up_by_hand(now, name);
         }
         self.act();
+    }
+
+    pub fn above_on_exit(&self) -> Option<String> {
+        let core = self.core.as_ref();
+        core?.above_on_exit().map(|above| above.to_string())
     }
 
     pub fn may_land_on_exit(&self) -> Vec<String> {

@@ -556,6 +556,7 @@ impl Hw {
                 _ => None,
             },
             throttle: self.moods.throttle.filter(|_| hot),
+            forgetful: false,
         };
         if now < self.moods.odd {
             match rng.below(6) {

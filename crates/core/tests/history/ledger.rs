@@ -327,6 +327,7 @@ impl World {
         self.check_spared(device, give_back || by_hand);
         if !by_hand {
             self.check_bounds(device, cap, found);
+            self.check_socket(device, cap, found);
             self.check_award(device, cap, found, &said);
             self.check_journal(device, cap, found);
             let back = if give_back { cap } else { found };

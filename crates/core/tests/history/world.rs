@@ -617,8 +617,11 @@ impl World {
     pub fn drop_late_landings(&mut self) {
         let now = self.epoch;
         let late = |event: &Ev| matches!(event, Ev::Land { epoch, .. } | Ev::LandClocks { epoch, .. } if *epoch != now);
+        // Nor is a lock that failed before that done later: litd counts the half minute by a clock that does not stop.
+        let lock = |event: &Ev| matches!(event, Ev::LockAfterAll { .. });
         let alive = self.core.is_some();
-        self.queue.retain(|_, event| !(alive && late(event)));
+        self.queue
+            .retain(|_, event| !(alive && late(event) || lock(event)));
     }
 
     fn died_at_write(&mut self) {

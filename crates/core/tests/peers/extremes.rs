@@ -173,6 +173,7 @@ fn lie(told: [f64; 8], reply: Reply) -> Reply {
             power_limited: Some(true),
             power_share: Some(told[7]),
             throttle: None,
+            forgetful: false,
         })),
         Reply::Set(Ok(_)) => Reply::Set(Ok(Watts(told[0]))),
         Reply::Range(Ok(_)) => Reply::Range(Ok(range)),

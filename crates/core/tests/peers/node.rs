@@ -508,5 +508,6 @@ pub fn reading(cap: Watts, energy: f64) -> Reading {
         power_limited: Some(true),
         power_share: None,
         throttle: None,
+        forgetful: false,
     }
 }

@@ -314,6 +314,7 @@ impl PowerDomain for Gpu {
             power_limited: limiter.power,
             power_share: limiter.power_share,
             throttle: limiter.other.or(memory_is_hot.then_some(Throttle::Memory)),
+            forgetful: false,
         })
     }
 

@@ -277,13 +277,18 @@ impl PowerDomain for Gpu {
                     .map(|reasons| reasons.contains(ThrottleReasons::SW_POWER_CAP)),
                 power_share: None,
                 throttle: reasons.and_then(throttle),
+                forgetful: false,
             };
             Ok((reading, device.is_in_persistent_mode().ok()))
         })?;
         if let Some(persists) = persists {
             self.client.persists(persists);
         }
-        Ok(reading)
+        let forgetful = !self.client.is_persistent();
+        Ok(Reading {
+            forgetful,
+            ..reading
+        })
     }
 
     /// NVML tells processes by the host's ids, or by those of the namespace that it is called in,

@@ -234,6 +234,10 @@ impl Client {
         }
     }
 
+    pub(super) fn is_persistent(&self) -> bool {
+        self.persists
+    }
+
     fn tell_session(&self) {
         let Some(bus_id) = self.bus_id.as_ref().filter(|_| self.uses) else {
             return;

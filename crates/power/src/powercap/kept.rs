@@ -45,6 +45,33 @@ impl Record {
         long && short
     }
 
+    /// What the short-term limit is to be where it is litd's and the cap is not what litd wanted: somebody else has
+    /// set the cap since, or litd was killed between its two writes. Nothing where it goes back with the cap, or is
+    /// somebody else's.
+    pub fn left_over(&self, now: Limits) -> Option<u64> {
+        let near = |one: u64, other: u64| one.abs_diff(other) < RESOLUTION;
+        let (short, found) = (now.short?, self.found.short?);
+        if near(self.wanted.long, now.long) || near(found, short) {
+            return None;
+        }
+        let mut ours = [self.wanted, self.before]
+            .into_iter()
+            .filter_map(|it| it.short);
+        if !ours.any(|it| near(it, short)) {
+            return None;
+        }
+        let known = [self.found, self.before];
+        let whole = known.iter().find(|it| near(it.long, now.long));
+        // Beside somebody else's cap it is never the lower one.
+        let goal = whole.map_or(Some(found.max(now.long)), |it| it.short)?;
+        (!near(goal, short)).then_some(goal)
+    }
+
+    /// Whether the cap is the one before half a write, and litd's own: then it goes back later, with its limit.
+    pub fn goes_back_later(&self, now: Limits) -> bool {
+        self.before != self.found && self.before.long.abs_diff(now.long) < RESOLUTION
+    }
+
     fn line(&self) -> Option<String> {
         let mut words = Vec::new();
         for limits in [self.found, self.wanted, self.before] {
@@ -168,6 +195,36 @@ mod tests {
             let kept = Kept::new(place.path(), "cpu0");
             fs::write(&kept.path, bytes).unwrap();
             let _ = kept.read();
+        }
+    }
+
+    #[test]
+    fn a_short_term_limit_of_litds_does_not_outlive_its_cap() {
+        let record = Record {
+            found: limits(350_000_000, 420_000_000),
+            wanted: limits(173_000_000, 207_600_000),
+            before: limits(200_000_000, 240_000_000),
+        };
+        for (long, short, goal) in [
+            // litd's cap is there: both go back together.
+            (173_000_000, 207_600_000, None),
+            (173_000_000, 240_000_000, None),
+            // Somebody else has set the cap: to what was found, below it, above all.
+            (350_000_000, 207_600_000, Some(420_000_000)),
+            (330_000_000, 240_000_000, Some(420_000_000)),
+            (500_000_000, 207_600_000, Some(500_000_000)),
+            // And the short-term limit too.
+            (330_000_000, 400_000_000, None),
+            // Half a write.
+            (200_000_000, 207_600_000, Some(240_000_000)),
+            // The one that was found.
+            (500_000_000, 420_000_000, None),
+        ] {
+            assert_eq!(
+                record.left_over(limits(long, short)),
+                goal,
+                "{long} {short}"
+            );
         }
     }
 

@@ -155,6 +155,8 @@ pub(super) struct Socket {
     written: Option<Limits>,
     /// The same for whoever comes after a crash.
     kept: Option<Kept>,
+    /// What that says.
+    last: Option<Record>,
 }
 
 impl Socket {
@@ -178,6 +180,7 @@ impl Socket {
             found: None,
             written: None,
             kept,
+            last: None,
         }
     }
 
@@ -206,7 +209,10 @@ impl Socket {
         self.find_zone()?;
         let files = match self.files.take() {
             Some(files) => files,
-            None => Files::find(&self.zone, self.other.as_deref()).ok_or_else(|| self.gone())?,
+            None => {
+                self.last = self.kept.as_ref().and_then(Kept::read);
+                Files::find(&self.zone, self.other.as_deref()).ok_or_else(|| self.gone())?
+            }
         };
         Ok(self.files.insert(files))
     }
@@ -279,10 +285,11 @@ impl Socket {
     }
 
     /// Before both limits are written; no limit is changed that could not go back.
-    fn keep(&self, record: &Record) -> Result<(), PowerError> {
+    fn keep(&mut self, record: &Record) -> Result<(), PowerError> {
         let Some(kept) = &self.kept else {
             return Ok(());
         };
+        self.last = Some(*record);
         kept.write(record).map_err(|error| {
             let text = format!("what was found can't be kept: {error}: make room there");
             self.driver(ACTION, text)
@@ -314,7 +321,7 @@ impl Socket {
     }
 
     /// Both limits were taken, and these are there now.
-    fn wrote(&self, record: Record, after: Limits) -> Result<(), PowerError> {
+    fn wrote(&mut self, record: Record, after: Limits) -> Result<(), PowerError> {
         let off = |one: Option<u64>, other: Option<u64>| {
             let both = one.zip(other);
             both.is_some_and(|(one, other)| one.abs_diff(other) >= RESOLUTION)
@@ -339,8 +346,35 @@ impl Socket {
             );
             return Err(self.driver(ACTION, cause));
         }
+        self.keep_no_more();
+        Ok(())
+    }
+
+    fn keep_no_more(&mut self) {
+        self.last = None;
         if let Some(kept) = &self.kept {
             kept.remove();
+        }
+    }
+
+    /// Gives back a short-term limit that is still litd's while the cap is somebody else's, or what was found: no
+    /// undo would, because undo goes by the cap.
+    fn mend_short_term(&mut self) -> Result<(), PowerError> {
+        let Some(record) = self.last else {
+            return Ok(());
+        };
+        let mend = |files: &mut Files| {
+            let now = files.limits()?;
+            let goal = record.left_over(now);
+            if let (Some(goal), Some(short)) = (goal, &mut files.short) {
+                short.limit.write(goal)?;
+            }
+            Ok(goal.is_some() && !record.goes_back_later(now))
+        };
+        let is_over = self.files().and_then(mend);
+        if is_over.map_err(|error| self.failed(error, "giving back the short-term limit"))? {
+            (self.found, self.written) = (None, None);
+            self.keep_no_more();
         }
         Ok(())
     }
@@ -424,6 +458,7 @@ impl PowerDomain for Socket {
 
     fn read(&mut self) -> Result<Reading, PowerError> {
         let cap = self.cap()?;
+        self.mend_short_term()?;
         let Some(files) = &mut self.files else {
             return Ok(Reading {
                 cap,

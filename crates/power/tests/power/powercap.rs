@@ -189,6 +189,70 @@ fn what_a_crash_has_left_is_not_taken_for_what_was_found_once_somebody_else_was_
     assert_eq!(limits(&tree), both("350000000", "350000000"));
 }
 
+/// The undo journal knows caps only: whoever sets one while litd has lowered both limits leaves no undo for the other.
+#[test]
+fn the_short_term_limit_is_back_after_somebody_else_has_set_the_cap() {
+    for (theirs, after) in [
+        ("350000000", "420000000"),
+        ("330000000", "420000000"),
+        ("500000000", "500000000"),
+    ] {
+        for crashes in [false, true] {
+            let tree = one();
+            tree.put("run/others", "");
+            let mut cpu = only(discover(&with_memory(&tree)));
+            cpu.set_cap(Watts(300.0)).unwrap();
+            if crashes {
+                cpu = only(discover(&with_memory(&tree)));
+            }
+            tree.put(format!("{}/{LONG}", zone("0")), format!("{theirs}\n"));
+            let cap: f64 = theirs.parse().unwrap();
+            assert_eq!(cpu.read().unwrap().cap, Watts(cap / 1e6));
+            assert_eq!(limits(&tree), both(theirs, after));
+            assert!(!tree.path("run/cpu0.short-term").exists());
+            // From then on what is there was found.
+            cpu.set_cap(Watts(cap / 2e6)).unwrap();
+            cpu.set_cap(Watts(cap / 1e6)).unwrap();
+            assert_eq!(limits(&tree), both(theirs, after));
+        }
+    }
+}
+
+/// Killed after the first of its two writes: the cap is as found, so no undo looks at the socket.
+#[test]
+fn half_a_write_is_undone_by_whoever_reads_next() {
+    for (caps, long, short, after) in [
+        // 350 W was about to become 173 W.
+        (&[173.0][..], "350000000", "207600000", "420000000"),
+        // 200 W was: the cap is litd's, and goes back with its limit.
+        (&[200.0, 173.0], "200000000", "207600000", "240000000"),
+    ] {
+        let tree = one();
+        tree.put("run/others", "");
+        dies(&tree, caps);
+        tree.put(format!("{}/{LONG}", zone("0")), format!("{long}\n"));
+        tree.put(format!("{}/{SHORT}", zone("0")), format!("{short}\n"));
+        let mut cpu = only(discover(&with_memory(&tree)));
+        cpu.read().unwrap();
+        assert_eq!(limits(&tree), both(long, after));
+        cpu.set_cap(Watts(350.0)).unwrap();
+        assert_eq!(limits(&tree), both("350000000", "420000000"));
+    }
+}
+
+/// Who only looks at a node writes nothing to it.
+#[test]
+fn a_reader_mends_no_short_term_limit() {
+    let tree = one();
+    tree.put("run/others", "");
+    dies(&tree, &[300.0]);
+    tree.put(format!("{}/{LONG}", zone("0")), "350000000\n");
+    let before = limits(&tree);
+    let mut cpu = only(discover(&tree.search()));
+    cpu.read().unwrap();
+    assert_eq!(limits(&tree), before);
+}
+
 /// No limit is changed where what was found can't be kept; one that is back needs nothing kept.
 #[test]
 fn no_limit_is_changed_that_could_not_go_back_after_a_crash() {

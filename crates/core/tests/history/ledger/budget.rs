@@ -197,12 +197,29 @@ impl World {
         let low = |(device, said): (usize, &Said)| {
             let hw = &self.hw[device];
             let movable = said.state == DeviceState::Ours && self.now >= hw.trouble_until;
-            if !movable || said.found.is_none() {
+            if !movable || said.found.is_none() || !hw.is_gpu() && !self.lends(device, said) {
                 return true;
             }
             hw.cap <= self.floor_known(device, said.found) + units
         };
         said.iter().enumerate().all(low)
+    }
+
+    /// A CPU socket is lowered for nobody where no policy has it lend its watts.
+    pub(super) fn check_socket(&mut self, device: usize, cap: i64, found: i64) {
+        let hw = &self.hw[device];
+        let is_lowered = !hw.is_gpu() && cap < hw.cap.min(found);
+        if is_lowered && self.policy() != Policy::CpuSlosh {
+            let text = format!("device {device} goes from {} to {cap} µW", hw.cap);
+            self.broke("2 socket", text);
+        }
+    }
+
+    /// Whether a CPU socket has lent watts that a job counts on: a budget of GPUs is taken from no other socket.
+    fn lends(&self, device: usize, said: &Said) -> bool {
+        let lent = said.found.is_some_and(|found| self.hw[device].cap < found);
+        let counts = self.status().is_some_and(|it| it.node.lent > Watts::ZERO);
+        self.policy() == Policy::CpuSlosh && lent && counts
     }
 
     /// Other rules hold from now on; a budget that came down has a second.
@@ -255,7 +272,9 @@ impl World {
             return;
         }
         let Some(said) = self.all_said() else { return };
-        let others = || (0..self.hw.len()).filter(|&other| other != device);
+        // CPU sockets that lend nothing make no room for GPUs.
+        let makes_room = |other: usize| self.hw[other].is_gpu() || self.lends(other, &said[other]);
+        let others = || (0..self.hw.len()).filter(|&it| it != device && makes_room(it));
         let movable = |other: usize| {
             let ours = said[other].state == DeviceState::Ours && said[other].found.is_some();
             ours && self.hw[other].is_well(self.now)
@@ -274,7 +293,9 @@ impl World {
             true => self.hw[device].most(),
             false => self.hw[device].most().min(self.could_hold(device)),
         };
-        let limit = self.limit_of(&said);
+        let kept = (0..self.hw.len()).filter(|&it| it != device && !makes_room(it));
+        let kept: i64 = kept.map(|it| self.hw[it].cap).sum();
+        let limit = self.limit_of(&said) - kept;
         self.seen.mark(Fault::LoweredStuck);
         if sum > floors.max(limit - most) {
             let [sum, limit, most] = [sum, limit, most].map(|micro| micro as f64 / 1e6);
