@@ -124,8 +124,17 @@ fn hold_as_lines_say(text: &str, caps: &mut Caps) {
 /// Whether the file says "hold" of a key that is none: of those that are, only `caps.on_exit` and
 /// `jobs.on_stale` may be that.
 fn holds_by_another_name(text: &str) -> bool {
-    let mut lines = text.lines().filter_map(|line| DeTable::parse(line).ok());
-    lines.any(|line| says_hold(line.get_ref()))
+    text.lines().any(|line| match DeTable::parse(line) {
+        Ok(table) => says_hold(table.get_ref()),
+        Err(_) => may_say_hold(line),
+    })
+}
+
+/// Whether a line that is no TOML, as a pasted patch has them, may mean that caps are to be held. A comment means
+/// nothing.
+fn may_say_hold(line: &str) -> bool {
+    let said = line.split('#').next().unwrap_or_default();
+    said.contains("on_exit") && said.contains("hold")
 }
 
 fn says_hold(table: &DeTable<'_>) -> bool {
@@ -179,6 +188,10 @@ mod tests {
             HOLD.replace("\"hold\"", "hold"),
             HOLD.replace("\"hold\"", "\"hold"),
             HOLD.replace("\"hold\"", "true"),
+            // What stands before a key.
+            HOLD.replace("on_exit", "+on_exit"),
+            HOLD.replace("on_exit", "$ on_exit"),
+            HOLD.replace("on_exit", "- on_exit"),
             // A key that is none.
             HOLD.replace("on_exit", "on_exti"),
             HOLD.replace("on_exit", "\"on exit\""),

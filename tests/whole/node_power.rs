@@ -105,7 +105,8 @@ fn what_is_not_gpu_is_measured_and_bounds_what_the_gpus_get() {
         (measured(&stand).reserve, measured(&stand).bound),
         (None, Some(Watts(6000.0) - cpus))
     );
-    for reading in 0..62 {
+    // The first minute shows what the devices draw in one.
+    for reading in 0..124 {
         // One that is wrong now and then takes nothing from the GPUs.
         let wrong = if reading % 9 == 4 { 3000.0 } else { 0.0 };
         let watts = devices(&stand) + rest + wrong;

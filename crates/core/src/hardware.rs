@@ -581,7 +581,9 @@ impl<S: Store> Core<S> {
                 self.begin_anew(device);
             } else if again {
                 self.leave_to_them(device, found, cap);
-                self.foreign_change(device);
+                if !at_default {
+                    self.foreign_change(device);
+                }
             }
             return;
         }
@@ -595,6 +597,7 @@ impl<S: Store> Core<S> {
             );
             return self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
+        let at_default = unit.is_default(cap);
         unit.following.stop_awaiting();
         if unit.standing.let_go().is_some() {
             // What it holds is others' doing, and stays.
@@ -606,7 +609,10 @@ impl<S: Store> Core<S> {
         self.note(Note::warning(EventKind::Foreign, text).device(&address));
         self.leave_to_them(device, found, cap);
         self.standing_changed(device);
-        self.foreign_change(device);
+        // It may be one reset too many: whoever can have his GPU reset is not to stop steering for the whole node.
+        if !at_default {
+            self.foreign_change(device);
+        }
     }
 
     /// A device that was reset is another than the one that has failed: it is litd's again, so that a budget

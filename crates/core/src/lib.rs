@@ -30,6 +30,7 @@ mod clocks;
 pub mod config;
 mod core;
 mod devices;
+mod drawn;
 mod elsewhere;
 pub mod event;
 mod exit;

@@ -4,7 +4,7 @@
 //!
 //! What the BMC tells may be late, wrong or absent at any time, and nothing waits for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use litd_api::{EventKind, NodePeaks, NodePower};
 use litd_policies::Policy;
@@ -12,6 +12,7 @@ use litd_units::{Celsius, Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::drawn::{Drawing, Drawn};
 use crate::event::NodeReading;
 use crate::limits::BRAKE;
 use crate::record::Note;
@@ -22,16 +23,6 @@ const STALE: Nanos = Nanos(30_000_000_000);
 
 /// The reserve is known after so many readings: five minutes' worth, one every five seconds.
 const READINGS: u64 = 60;
-
-/// A BMC's figure is an average over so long at most, or that late.
-const AVERAGED: Nanos = Nanos(60_000_000_000);
-
-/// Devices that draw less than so much of what they drew within [`AVERAGED`] have just been let go: the BMC
-/// still tells what they drew.
-const FALLEN: f64 = 0.75;
-
-/// So many readings are kept of those.
-const DRAWN: usize = 60;
 
 /// For so long a node's budget may wait for its reserve to be measured before that is told.
 const UNBOUND: Nanos = Nanos(600_000_000_000);
@@ -106,8 +97,8 @@ pub(crate) struct Node {
     reserve: Counted,
     /// What was not GPU's or CPU's at the last reading.
     rest: Option<Watts>,
-    /// What GPUs and CPU sockets drew at the last readings, and when: those of [`AVERAGED`].
-    drawn: VecDeque<(Nanos, Watts)>,
+    /// What GPUs and CPU sockets drew of late.
+    drawn: Drawn,
     before: Swings,
     steered: Swings,
     /// The BMC's limit.
@@ -128,20 +119,6 @@ impl Node {
     /// What the node's budget leaves to the GPUs, if that is known.
     pub fn bound(&self) -> Option<Watts> {
         self.bound
-    }
-
-    /// Whether what the BMC tells is of devices that draw about as much as now: when a job ends its watts
-    /// would be taken for the rest of the node's.
-    fn is_steady(&mut self, drawn: Watts, now: Nanos) -> bool {
-        self.drawn.push_back((now, drawn));
-        // Readings come once a second at most, or all at the same time.
-        let is_old = |it: &(Nanos, Watts)| now >= it.0 + AVERAGED;
-        while self.drawn.len() > DRAWN || self.drawn.front().is_some_and(is_old) {
-            self.drawn.pop_front();
-        }
-        let most = self.drawn.iter().map(|&(_, drawn)| drawn);
-        most.reduce(Watts::max)
-            .is_none_or(|most| drawn >= most * FALLEN)
     }
 }
 
@@ -239,7 +216,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let reading = plausible(reading);
-        let (now, others) = (self.now, self.device_power());
+        let now = self.now;
         let steering = self.is_steering();
         let node = &mut self.node;
         let swings = match steering {
@@ -255,14 +232,13 @@ impl<S: Store> Core<S> {
                 swings.ramp.add(ramp);
             }
         }
-        let steady = others.filter(|&others| node.is_steady(others, now));
-        let rest = |power: Watts| Some((power - steady?).max(Watts::ZERO));
+        // Too little counts for nothing: most readings are of devices that draw about the same for a minute.
+        let rest = |power: Watts| Some((power - node.drawn.most(now)?).max(Watts::ZERO));
         let rest = reading.power.and_then(rest);
         // The lesser of two in a row: what was read wrong once takes nothing from the GPUs.
         if let (Some(rest), Some(last)) = (rest, node.rest) {
             node.reserve.add(rest.min(last).0);
         }
-        // Of a reading between two swings of the devices' own power nothing is known.
         node.rest = rest.or(node.rest);
         node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
@@ -283,18 +259,24 @@ impl<S: Store> Core<S> {
     }
 
     /// What GPUs and CPU sockets draw, if every GPU tells.
-    fn device_power(&self) -> Option<Watts> {
-        let power = |(_, unit): (usize, &Unit)| {
-            let power = self.fresh_reading(unit)?.power;
-            power.filter(|power| power.is_finite() && *power >= Watts::ZERO)
+    fn drawings(&self) -> Option<BTreeMap<usize, Drawing>> {
+        let drawing = |(device, unit): (usize, &Unit)| {
+            let reading = self.fresh_reading(unit)?;
+            let power = reading.power;
+            let power = power.filter(|power| power.is_finite() && *power >= Watts::ZERO)?;
+            let energy = reading.energy.filter(|energy| energy.is_finite());
+            let energy = energy.map(|energy| (energy, unit.read_at));
+            Some((device, Drawing { power, energy }))
         };
-        let gpus: Option<Watts> = self.devices.gpus().map(power).sum();
-        let cpus: Watts = self.devices.cpus().filter_map(power).sum();
-        Some(gpus? + cpus)
+        let gpus: Option<BTreeMap<usize, Drawing>> = self.devices.gpus().map(drawing).collect();
+        let cpus = self.devices.cpus().filter_map(drawing);
+        Some(gpus?.into_iter().chain(cpus).collect())
     }
 
     /// Once a second, and when the BMC has told something: what of that counts now.
     pub(crate) fn check_node(&mut self) {
+        let drawings = self.drawings();
+        self.node.drawn.add(drawings, self.now);
         let short = self.node_alarm().map(str::to_owned);
         match (self.node.alarmed, &short) {
             (false, Some(why)) => {
@@ -324,7 +306,7 @@ impl<S: Store> Core<S> {
             let text = format!(
                 "what the node may draw is kept only as if its GPUs and CPUs were all that draws: node.reserve is not \
                  set, and it is not known after {:.0} s what the node draws besides them (that takes the power of \
-                 all GPUs, none that is let go of, and a minute in which it does not fall by a quarter). Set node.reserve, or see why litd-node-power tells nothing",
+                 all GPUs, none that is let go of, for a minute). Set node.reserve, or see why litd-node-power tells nothing",
                 UNBOUND.as_secs_f64()
             );
             self.note(Note::warning(EventKind::Fault, text));

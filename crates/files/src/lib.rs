@@ -132,7 +132,7 @@ pub fn make_open(directory: &Path) -> io::Result<()> {
 /// what container engines mount, that right is taken away.
 ///
 /// # Errors
-/// It belongs to another user, or holds more than files of litd's, or that right can't be taken away. The error
+/// It, or a directory above it, belongs to another user; or it holds more than files of litd's, or that right can't be taken away. The error
 /// names the directory.
 pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     let failed = |why: String| {
@@ -141,7 +141,21 @@ pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     };
     let there = fs::metadata(directory)?;
     let uid = there.uid();
-    if uid != 0 && uid != Uid::effective().as_raw() {
+    let is_others = |uid: u32| uid != 0 && uid != Uid::effective().as_raw();
+    let real = directory.canonicalize()?;
+    let above = real.ancestors().chain(directory.ancestors()).skip(1);
+    for above in above.filter(|it| !it.as_os_str().is_empty()) {
+        let it = fs::symlink_metadata(above)?;
+        let uid = it.uid();
+        if is_others(uid) && (above != directory || it.is_symlink()) {
+            return Err(failed(format!(
+                "{} belongs to user {uid}, who can put another directory or a link in its place: name a directory \
+                 below one of litd's user or of root",
+                above.display()
+            )));
+        }
+    }
+    if is_others(uid) {
         return Err(failed(format!(
             "belongs to user {uid}, who can replace what litd writes there: give it to litd's user (chown), \
              and remove from it what is not litd's"
@@ -265,6 +279,29 @@ mod tests {
         let error = keep_others_out(place.path()).unwrap_err().to_string();
         assert!(error.contains("more than litd's files"), "{error}");
         assert_eq!(mode(), 0o1777);
+    }
+
+    #[test]
+    fn a_directory_below_another_users_is_refused() {
+        if !Uid::effective().is_root() {
+            eprintln!("SKIPPED: only root can give a directory to another user");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let [theirs, ours, link] = ["theirs", "ours", "link"].map(|it| place.path().join(it));
+        fs::create_dir_all(theirs.join("litd")).unwrap();
+        fs::create_dir(&ours).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(65_000), None).unwrap();
+        std::os::unix::fs::symlink(&ours, theirs.join("link")).unwrap();
+        for directory in [theirs.join("litd"), theirs.join("link")] {
+            let error = keep_others_out(&directory).unwrap_err().to_string();
+            assert!(error.contains("belongs to user 65000"), "{error}");
+        }
+        // A link of litd's own leads where litd's user wants it to.
+        std::os::unix::fs::symlink(&ours, &link).unwrap();
+        keep_others_out(&link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(65_000), None).unwrap();
+        assert!(keep_others_out(&link).is_err());
     }
 
     #[test]

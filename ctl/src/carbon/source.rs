@@ -3,6 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::fs;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -363,12 +364,41 @@ pub fn shown(value: Intensity, factor: Factor) -> String {
     }
 }
 
-/// Writes a file in one step: whoever reads it sees the old one or the new one.
+/// Writes a file in one step: whoever reads it sees the old one or the new one. Where others may write to its directory
+/// they may have put a link or a named pipe beside it: that is taken away, and never written to.
 pub fn replace(path: &Path, text: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let beside = path.with_extension("new");
-    fs::write(&beside, text).map_err(failed)?;
-    let file = fs::File::open(&beside).map_err(failed)?;
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside);
+    let mut file = file.map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
     file.sync_all().map_err(failed)?;
     fs::rename(&beside, path).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_others_put_beside_a_file_is_not_written_to() {
+        let place = tempfile::tempdir().unwrap();
+        let [theirs, path, beside] =
+            ["theirs", "litd.prom", "litd.new"].map(|it| place.path().join(it));
+        fs::write(&theirs, "kept").unwrap();
+        symlink(&theirs, &beside).unwrap();
+        replace(&path, "one").unwrap();
+        nix::unistd::mkfifo(&beside, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        replace(&path, "two").unwrap();
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+    }
 }

@@ -29,6 +29,7 @@ mod new_default;
 mod node;
 mod promised;
 mod refused;
+mod reserve;
 mod reset;
 #[path = "../history/rng.rs"]
 mod rng;

@@ -118,3 +118,19 @@ fn a_gpu_that_forgets_its_cap_when_it_is_closed_is_closed_once_the_others_have_m
         assert!(node.most <= 4000.0, "{} W, {:?}", node.most, node.log);
     }
 }
+
+/// Without an energy counter nobody can tell a reset from a hand that sets the default; but whoever can have his GPUs
+/// reset is not to end steering for everybody else.
+#[test]
+fn resets_that_nothing_shows_do_not_have_the_node_yield() {
+    let mut node = Node::under(4800.0, found_at(8, 600.0));
+    for _ in 0..4 {
+        for gpu in [0, 1] {
+            node.by_others(gpu, 700.0);
+            node.pass(6.0);
+        }
+    }
+    assert!(!node.status().node.yielded, "{:?}", node.log);
+    node.pass(30.0);
+    node.holds_at_most(4800.0);
+}

@@ -449,6 +449,11 @@ impl PowerDomain for Socket {
         written.map_err(|error| self.failed(error, ACTION))?;
         let after = after.map_err(|error| self.failed(error, ACTION))?;
         if after.long == now.long && after.long.abs_diff(long) >= RESOLUTION {
+            // What was not taken leaves no short-term limit either.
+            let short = self.files.as_mut().and_then(|files| files.short.as_mut());
+            if let Some((short, before)) = short.zip(now.short) {
+                let _ = short.limit.write(before);
+            }
             let file = self.zone.display();
             let held = sysfs::from_micro(after.long);
             return Err(self.driver(ACTION, format!("{file}: still says {held}: {LOCKED}")));

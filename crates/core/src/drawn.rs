@@ -1,0 +1,156 @@
+//! What all devices together drew of late, for what a BMC tells of the whole node: its figure is an average over up to a
+//! minute, or that late. What it tells is therefore compared with the most that the devices drew in any second of that
+//! time: less would take what a job drew a moment ago, or draws in time with the readings, for what the rest of the node
+//! draws.
+//!
+//! Where the devices' power varies, the rest is told as less than it is, by their peak less their mean. The node's budget
+//! is kept all the same: caps bound peaks, and what the BMC tells is a mean.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use litd_units::{Joules, Nanos, Watts};
+
+/// A BMC's figure is an average over so long at most, or that late.
+pub(crate) const AVERAGED: Nanos = Nanos(60_000_000_000);
+
+/// Where nothing was read for so long, nobody knows what was drawn.
+const GAP: Nanos = Nanos(10_000_000_000);
+
+/// Devices are read once a second: what comes sooner than so long after the last is the same reading.
+const APART: Nanos = Nanos(500_000_000);
+
+/// Devices are read so often.
+const SECOND: Nanos = Nanos(1_000_000_000);
+
+/// No more is kept than comes in [`AVERAGED`].
+const MOST: usize = 122;
+
+/// A device's reading.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Drawing {
+    pub power: Watts,
+    /// Its energy counter, where it has one, and when that was read.
+    pub energy: Option<(Joules, Nanos)>,
+}
+
+/// What all devices drew, second by second.
+#[derive(Debug, Default)]
+pub(crate) struct Drawn {
+    seconds: VecDeque<(Nanos, Watts)>,
+    /// The energy counters of the devices when they were looked at last.
+    counters: BTreeMap<usize, (Joules, Nanos)>,
+}
+
+impl Drawn {
+    /// Takes in what each device draws now, by its place in the node. Where a GPU does not tell, there is nothing to
+    /// take in, and what was known before is of no use any more.
+    pub fn add(&mut self, devices: Option<BTreeMap<usize, Drawing>>, now: Nanos) {
+        let Some(devices) = devices else {
+            return *self = Self::default();
+        };
+        let last = self.seconds.back().map(|it| it.0);
+        if last.is_some_and(|last| now < last + APART) {
+            return;
+        }
+        if last.is_some_and(|last| now >= last + GAP) {
+            self.seconds.clear();
+        }
+        let before = std::mem::take(&mut self.counters);
+        let each = devices.iter();
+        let sum = each.map(|(device, it)| it.since(before.get(device).copied()));
+        self.seconds.push_back((now, sum.sum()));
+        let counters = devices.iter();
+        self.counters = counters
+            .filter_map(|(&device, it)| Some((device, it.energy?)))
+            .collect();
+        let is_old = |it: &(Nanos, Watts)| now > it.0 + AVERAGED;
+        while self.seconds.len() > MOST || self.seconds.front().is_some_and(is_old) {
+            self.seconds.pop_front();
+        }
+    }
+
+    /// The most that the devices drew in a second of [`AVERAGED`]; nothing while less is known.
+    pub fn most(&self, now: Nanos) -> Option<Watts> {
+        let known = self.seconds.front().zip(self.seconds.back());
+        let (first, last) = known.map(|(first, last)| (first.0, last.0))?;
+        if last < first + AVERAGED - SECOND || now >= last + GAP {
+            return None;
+        }
+        self.seconds.iter().map(|it| it.1).reduce(Watts::max)
+    }
+}
+
+impl Drawing {
+    /// What it draws now, or drew on an average since its counter was looked at last, if that is more.
+    fn since(&self, before: Option<(Joules, Nanos)>) -> Watts {
+        let mean = self
+            .energy
+            .zip(before)
+            .and_then(|((energy, at), (then, since))| {
+                let took = at > since && energy >= then;
+                took.then(|| Watts((energy - then).0 / (at - since).as_secs_f64()))
+            });
+        mean.map_or(self.power, |mean| mean.max(self.power))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(second: i64) -> Nanos {
+        Nanos(second * SECOND.0)
+    }
+
+    fn told(power: f64) -> Option<BTreeMap<usize, Drawing>> {
+        let power = Watts(power);
+        let energy = None;
+        Some(BTreeMap::from([(0, Drawing { power, energy })]))
+    }
+
+    /// A second of these watts each, from 0 on.
+    fn of(powers: impl IntoIterator<Item = f64>) -> (Drawn, Nanos) {
+        let mut drawn = Drawn::default();
+        let mut now = Nanos(0);
+        for (at, power) in (0..).zip(powers) {
+            now = second(at);
+            drawn.add(told(power), now);
+        }
+        (drawn, now)
+    }
+
+    #[test]
+    fn a_minute_has_to_be_known() {
+        let (drawn, now) = of([500.0; 59]);
+        assert_eq!(drawn.most(now), None);
+        let (mut drawn, now) = of([500.0; 60]);
+        assert_eq!(drawn.most(now), Some(Watts(500.0)));
+        assert_eq!(drawn.most(now + GAP), None);
+        drawn.add(None, now + SECOND);
+        assert_eq!(drawn.most(now + SECOND), None);
+    }
+
+    #[test]
+    fn what_was_drawn_up_to_a_minute_ago_counts() {
+        let fell = |at: usize| (0..100).map(move |second| if second < at { 700.0 } else { 100.0 });
+        let (drawn, now) = of(fell(41));
+        assert_eq!(drawn.most(now), Some(Watts(700.0)));
+        let (drawn, now) = of(fell(38));
+        assert_eq!(drawn.most(now), Some(Watts(100.0)));
+    }
+
+    /// A load that is low whenever it is looked at does not hide from a counter.
+    #[test]
+    fn energy_counts_where_it_is_counted() {
+        let mut drawn = Drawn::default();
+        for at in 0..80 {
+            let energy = Some((Joules(at as f64 * 400.0), second(at)));
+            let power = Watts(100.0);
+            drawn.add(
+                Some(BTreeMap::from([(0, Drawing { power, energy })])),
+                second(at),
+            );
+        }
+        assert_eq!(drawn.most(second(79)), Some(Watts(400.0)));
+    }
+}
