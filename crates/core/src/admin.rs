@@ -1,4 +1,4 @@
-//! What administrators ask for, and a configuration read anew.
+//! Commands of administrators, and reloads of the configuration.
 
 use litd_api::{Command, Done, EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
@@ -69,18 +69,18 @@ impl<S: Store> Core<S> {
             }
         }
         let message = outcome?;
-        // The disk may have had room for a try, and none for all that is to be written.
+        // The disk may have had room for the test entry, and none for all that is to be written.
         match promise.and_then(|promise| Some((self.why_unrecorded(promise.budget)?, promise))) {
             None => Ok(Done { message }),
             Some((why, promise)) => Err(self.take_back_promise(promise, before, &why)),
         }
     }
 
-    /// What a command promises for which caps may have to come down.
+    /// The budget that a command promises to keep and for which caps may have to come down.
     fn promise(&self, command: &Command) -> Option<Promise> {
         match command {
             Command::SetBudget { watts } => Some(Promise {
-                // Without one the configured budget rules again.
+                // Without a budget in the command the configured one rules again.
                 budget: watts.or(self.config.caps.budget)?,
                 lease: None,
             }),
@@ -124,8 +124,8 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Looks whether caps can be lowered to a budget before it is promised: nothing is lowered that can't be put on
-    /// record. One that lowers nothing is kept whatever the disk does.
+    /// Checks that caps can be lowered to a budget before it is promised: no cap is lowered that can't be put on
+    /// record. A budget that lowers no cap is accepted whatever the disk does.
     ///
     /// # Errors
     /// Why no cap could come down, and how much the GPUs may hold.
@@ -133,7 +133,7 @@ impl<S: Store> Core<S> {
         if !self.has_to_come_down(budget) {
             return Ok(());
         }
-        // One that somebody has removed is written anew first.
+        // If somebody has removed the journal, it is written anew first.
         self.check_journal();
         self.writer.try_log(&mut self.out);
         if self.writer.log_trouble().is_none() {
@@ -161,7 +161,7 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// A budget that there is nothing to enforce it on is refused.
+    /// A budget is refused on a node without a GPU to enforce it on.
     pub(crate) fn check_has_gpu(&self) -> Result<(), Problem> {
         let unread = self.unmanaged().len();
         match (self.gpus(), unread) {
@@ -173,7 +173,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A budget that nothing would enforce is refused.
+    /// A budget that litd would not enforce in this mode is refused.
     pub(crate) fn check_enforced(
         &self,
         (mode, why): (Mode, Option<String>),
@@ -222,10 +222,10 @@ impl<S: Store> Core<S> {
         if self.authority.is_off() {
             self.check_mode().map_err(problem)?;
         }
-        // Of one that is steered already nothing is to be seen anew, and its job's loop goes on.
+        // Devices that are steered already are skipped, so that their job's loop goes on.
         devices.retain(|&device| !self.devices.get(device).is_some_and(Unit::is_ours));
         for &device in &devices {
-            // Whatever was done to it meanwhile may have made something else of it.
+            // The device may have been replaced or divided meanwhile: it has to identify itself again.
             self.devices.ask_anew(device);
         }
         let forgiven = self.forgive_harm();
@@ -258,16 +258,16 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// The configuration was to be read anew, and is none.
+    /// A reload of the configuration has failed.
     pub(crate) fn reload_refused(&mut self, why: &str) {
         self.out.error("configuration", "");
         let text = format!("the configuration stays as it was: {why}");
         self.note(Note::warning(EventKind::Daemon, text));
     }
 
-    /// A file with another budget than before is the administrator's newest word, where it says less than
-    /// `litctl budget` did. Where it says more, the lower one goes on: the file may have been read for
-    /// another key.
+    /// A file with another budget than before is the administrator's newest word where it allows less than `litctl
+    /// budget` did. Where it allows more, the lower budget of `litctl budget` stays: the file may have been read
+    /// because of another key.
     fn forget_higher_override(&mut self, config: &Config) {
         let new = config
             .caps

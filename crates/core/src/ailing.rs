@@ -1,5 +1,5 @@
-//! GPUs that need more than the others for long: litd makes up for a part that fails, and must not
-//! hide it. What was seen is kept over restarts.
+//! GPUs that need a higher cap than the others of their job for hours. Steering makes up for a part that fails,
+//! and must not hide it: such GPUs are listed for repair, and the list outlives restarts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,24 +19,25 @@ use crate::store::Store;
 /// The version written, and the only one read.
 const VERSION: u64 = 1;
 
-/// Of fewer GPUs no median says anything.
+/// With fewer GPUs than this the median says nothing.
 const FEWEST: usize = 3;
 
-/// A GPU that was not above the others for so long, while it was steered, is well again.
+/// For so many seconds of steering a GPU must not have been above the others before its time above them is
+/// forgotten.
 const CALM: f64 = 600.0;
 
-/// What was seen is written down so often.
+/// How often the list is written to disk.
 const SAVED: Nanos = Nanos(600_000_000_000);
 
-/// No round takes longer: what is missing is a pause of the daemon, of which nothing is known.
+/// A round takes no longer than this. A longer gap is a pause of the daemon, and does not count.
 const LONGEST: f64 = 5.0;
 
-/// What is known of one GPU.
+/// How long one GPU has needed more than the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Need {
-    /// For so many seconds of being steered it has needed more than the others.
+    /// Seconds of steering in which it needed more than the others.
     pub seconds: f64,
-    /// And for so many since then it has not.
+    /// Seconds of steering since it last did.
     #[serde(default)]
     calm: f64,
     /// Since when a person should look at it, in seconds since 1970.
@@ -44,7 +45,7 @@ pub(crate) struct Need {
     pub since: Option<f64>,
 }
 
-/// What is kept of the node's condition.
+/// The node's condition, as kept on disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Condition {
     #[serde(rename = "litd-condition")]
@@ -58,7 +59,8 @@ pub(crate) struct Condition {
     /// Jobs that have begun, as their schedulers say, until the node boots.
     #[serde(default)]
     pub begun: AllBegun,
-    /// What litd leaves alone until it is told to take it again, by address and serial number, until the node boots.
+    /// Devices that litd leaves alone until it is told to take them again, by address and serial number, until the
+    /// node boots.
     #[serde(default)]
     pub left_alone: BTreeMap<String, LeftAlone>,
     #[serde(default)]
@@ -67,18 +69,18 @@ pub(crate) struct Condition {
     saved: Nanos,
     #[serde(skip)]
     looked: Nanos,
-    /// Whether the disk did not take it the last time: what litd is to leave alone has to outlive it.
+    /// Whether the last write to disk failed: the list of devices left alone has to outlive litd.
     #[serde(skip)]
     is_unkept: bool,
 }
 
 impl Condition {
-    /// Reads what [`Condition::save`] wrote; what can't be read begins anew, and the second value
-    /// says why.
+    /// Reads what [`Condition::save`] wrote. A file that can't be read is started anew, and the second value says
+    /// why.
     pub fn load(bytes: &[u8], boot_id: &str) -> (Self, Option<String>) {
         let (mut condition, flaw) = Self::read(bytes);
         if condition.boot != boot_id {
-            // Those jobs are gone, and so are resets, upgrades and caps that were set.
+            // After a boot those jobs have ended, and resets, upgrades and caps that were set are gone.
             condition.begun.clear();
             condition.left_alone.clear();
             boot_id.clone_into(&mut condition.boot);
@@ -107,14 +109,15 @@ impl Condition {
         store.replace_condition(&serde_json::to_vec(self)?)
     }
 
-    /// What is known of a GPU.
+    /// How long this GPU has needed more than the others.
     pub fn of(&self, unit: &Unit) -> Need {
         self.gpus.get(part(unit)).copied().unwrap_or_default()
     }
 }
 
-/// Has the condition of this boot go on that a litd has kept in another place, which had the devices last: what is left
-/// alone, jobs that have begun, and whether the node is only observed. It is crossed out there.
+/// Takes over the condition that another litd has kept in another place in this boot, when it had the devices:
+/// devices left alone, jobs that have begun, and whether the node is only observed. The entry there is then
+/// removed.
 ///
 /// # Errors
 /// Either can't be read, or the own one can't be written.
@@ -185,8 +188,8 @@ impl<S: Store> Core<S> {
         job.gpus().filter_map(held).collect()
     }
 
-    /// A GPU needs more than the others, or does not, for some seconds more. Returns whether a
-    /// person is to be told, or not to be any more.
+    /// A GPU needs more than the others, or does not, for some seconds more. Returns whether it enters or leaves
+    /// the list of GPUs to repair.
     fn needs(&mut self, device: usize, above: bool, seconds: f64) -> bool {
         let patience = self.config.ailing.hours * 3600.0;
         let unix = self.out.unix_seconds();
@@ -206,7 +209,7 @@ impl<S: Store> Core<S> {
         }
         let opens = need.since.is_none() && need.seconds >= patience;
         let well = need.calm >= CALM.min(patience);
-        // Who was ill for a day is well after a day.
+        // A GPU leaves the repair list after as long (24 h by default) of normal demand as it took to enter it.
         let closes = need.since.is_some() && need.calm >= patience;
         if well && need.since.is_none() {
             need.seconds = 0.0;
@@ -243,7 +246,7 @@ impl<S: Store> Core<S> {
         let was_unkept = std::mem::replace(&mut self.condition.is_unkept, !kept);
         if let Err(error) = outcome {
             self.out.error("condition", "");
-            // It is tried again each second, and told once.
+            // The write is tried again each second, and its failure is reported once.
             if !was_unkept {
                 let text = format!("the node's condition can't be kept: {error}");
                 self.note(Note::warning(EventKind::Fault, text));

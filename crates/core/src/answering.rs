@@ -1,16 +1,16 @@
-//! How a device answers: what it is doing, what it is to do next, and what has failed of late. A device does one
-//! thing at a time and may take for ever.
+//! Answers of a device: its operation under way, its next ones, and recent failures. A device does one operation
+//! at a time, and may never answer.
 
 use litd_power::{Operation, Reply};
 use litd_units::Nanos;
 
-/// What a device is doing.
+/// The operation that a device is doing.
 #[derive(Debug, Clone, Copy, Default)]
 enum Doing {
-    /// Nothing.
+    /// The device is free.
     #[default]
     Nothing,
-    /// What it was asked, since then.
+    /// The operation, when the device was asked for it, and for how long that is.
     Asked(Operation, Nanos, Delay),
 }
 
@@ -25,18 +25,18 @@ enum Delay {
     Overdue,
 }
 
-/// What a device has answered to.
+/// A device's answer to an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
-    /// What it was asked.
+    /// The operation that was asked for.
     pub operation: Operation,
-    /// When.
+    /// When it was asked for.
     pub asked: Nanos,
     /// Whether it had been reported as not answering.
     pub was_overdue: bool,
 }
 
-/// What a device is to do when it is free.
+/// Operations that a device is to do when it is free.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wanted {
     read: bool,
@@ -52,15 +52,15 @@ struct Wanted {
 pub(crate) struct Answering {
     doing: Doing,
     wanted: Wanted,
-    /// What has failed in a row, readings and writes.
+    /// Readings and writes that have failed in a row.
     failures: u32,
-    /// Writes that have failed since one was done, however often it was read.
+    /// Writes that have failed since the last successful one, however many readings succeeded in between.
     refusals: u32,
     /// When a failed write is tried again.
     retry_at: Option<Nanos>,
 }
 
-/// Whether a reply is one to an operation. Another can only be a mistake of the shell's.
+/// Whether a reply belongs to an operation. Any other reply is a mistake of the shell's.
 fn answers(operation: Operation, reply: &Reply) -> bool {
     matches!(
         (operation, reply),
@@ -75,12 +75,12 @@ fn answers(operation: Operation, reply: &Reply) -> bool {
 }
 
 impl Answering {
-    /// Whether it is doing nothing.
+    /// Whether the device is doing nothing.
     pub fn is_free(&self) -> bool {
         matches!(self.doing, Doing::Nothing)
     }
 
-    /// What it is doing, and since when.
+    /// The operation under way, and when it began.
     pub fn doing(&self) -> Option<(Operation, Nanos)> {
         match self.doing {
             Doing::Nothing => None,
@@ -88,12 +88,12 @@ impl Answering {
         }
     }
 
-    /// It is asked for this, at `now`.
+    /// The device begins an operation at `now`.
     pub fn begins(&mut self, operation: Operation, now: Nanos) {
         self.doing = Doing::Asked(operation, now, Delay::Usual);
     }
 
-    /// It answers: it is free again, if that is an answer to what it was asked.
+    /// A reply has come: the device is free again if the reply belongs to the operation under way.
     pub fn answered(&mut self, reply: &Reply) -> Option<Answer> {
         let Doing::Asked(operation, asked, delay) = self.doing else {
             return None;
@@ -109,13 +109,13 @@ impl Answering {
         })
     }
 
-    /// Once a second: whether it has just become overdue, because it was asked for longer than `patience` in the
-    /// last round, too.
+    /// Once a second: whether the device has just become overdue, because its operation took longer than
+    /// `patience` in the last round, too.
     pub fn becomes_overdue(&mut self, now: Nanos, patience: Nanos) -> bool {
         let Doing::Asked(operation, since, delay) = &mut self.doing else {
             return false;
         };
-        // Who uses a GPU stands in procfs, where any user can make it take longer.
+        // The users of a GPU are read from procfs, where any user can make the read take longer.
         let times = match operation {
             Operation::Holders => 3,
             _ => 1,
@@ -131,12 +131,12 @@ impl Answering {
         before != Delay::Overdue && *delay == Delay::Overdue
     }
 
-    /// Whether it was reported as not answering, and has not answered since.
+    /// Whether the device was reported as not answering, and has not answered since.
     pub fn is_overdue(&self) -> bool {
         matches!(self.doing, Doing::Asked(_, _, Delay::Overdue))
     }
 
-    /// That it does not answer is to be reported anew, if it goes on.
+    /// If the device goes on not answering, that is reported anew.
     pub fn give_time(&mut self) {
         if let Doing::Asked(_, _, delay @ Delay::Overdue) = &mut self.doing {
             *delay = Delay::Late;
@@ -175,7 +175,7 @@ impl Answering {
         self.retry_at = None;
     }
 
-    /// What has failed does not count any more.
+    /// Failures so far no longer count.
     pub fn begins_anew(&mut self) {
         self.failures = 0;
         self.refusals = 0;
@@ -201,22 +201,22 @@ impl Answering {
         self.retry_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// It is to be read.
+    /// Ask the device for a reading.
     pub fn want_read(&mut self) {
         self.wanted.read = true;
     }
 
-    /// It is to say what it is and what its cap may be.
+    /// Ask the device for its identity and the range of its cap.
     pub fn want_identity(&mut self) {
         self.wanted.identity = true;
     }
 
-    /// It is to say who uses it.
+    /// Ask the device for the processes that use it.
     pub fn want_holders(&mut self) {
         self.wanted.holders = true;
     }
 
-    /// It is to be closed, if it is `open`, and to do nothing else: asking would open it again.
+    /// Close the device if it is `open`, and drop every other request: asking would open it again.
     pub fn want_closed(&mut self, open: bool) {
         self.wanted = Wanted {
             release: self.wanted.release || open,
@@ -224,7 +224,7 @@ impl Answering {
         };
     }
 
-    /// Whether there is anything that it is to do when it is free.
+    /// Whether any operation is waiting for the device to be free.
     pub fn wants_anything(&self) -> bool {
         let Wanted {
             read,
@@ -236,7 +236,7 @@ impl Answering {
         read || identity || holders || release
     }
 
-    /// What it is to do now, if it is free: that is wanted no more.
+    /// The next operation, if the device is free; it is removed from the waiting ones.
     pub fn take_wanted(&mut self) -> Option<Operation> {
         if !self.is_free() {
             return None;

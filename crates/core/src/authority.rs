@@ -1,6 +1,6 @@
-//! Who decides what litd may do, and within which budget: the configuration, an administrator's word until the next
-//! start, a lease of a fleet controller, and above all the kill switch. Modes: off (everything is let go of), observe,
-//! canary (on, on so many in a hundred nodes, by their names), on.
+//! The source of mode and budget: the configuration, an administrator's command until the next start, a fleet
+//! controller's lease, and above all of them the kill switch. Modes: off (every device is released), observe,
+//! canary (on, on so many in a hundred nodes, chosen by their names), on.
 
 use litd_api::{Lease, LeaseStatus, Mode};
 use litd_policies::Policy;
@@ -17,36 +17,36 @@ struct Granted {
     until: Nanos,
 }
 
-/// What was decided besides the configuration.
+/// Decisions that override the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Authority {
-    /// An administrator's, until the next start.
+    /// An administrator's budget, until the next start.
     budget: Option<Watts>,
-    /// Likewise.
+    /// An administrator's policy, until the next start.
     policy: Option<Policy>,
     lease: Option<Granted>,
-    /// Why a kill switch has litd off, while one does.
+    /// Why a kill switch has switched litd off; `None` while it has not.
     kill_switch: Option<String>,
-    /// Whether the mode was off when it was looked at last.
+    /// Whether the mode was off at the last look.
     is_off: bool,
     /// The host's name.
     host: String,
 }
 
-/// What was decided at a moment, to be put back should what was promised be impossible.
+/// A copy of all decisions, to go back to if a promise turns out to be impossible.
 #[derive(Debug)]
 pub(crate) struct Decided {
     budget: Option<Watts>,
     lease: Option<Granted>,
 }
 
-/// What litd does, and why if that is not what its configuration says.
+/// The mode in force, and why if it is not the configured one.
 pub(crate) type Rule = (Mode, Option<String>);
 
-/// Where a node stands among a hundred: below this, of 10,000.
+/// A node's place in the rollout, 0 to 9,999: the canary mode is on below `rollout.percent` times 100.
 #[must_use]
 pub fn canary_place(node: &str) -> u64 {
-    // Anybody can compute it.
+    // FNV-1a, so that anybody can compute a node's place.
     fnv1a(node.as_bytes()) % 10_000
 }
 
@@ -59,12 +59,12 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 impl Authority {
-    /// What rules under a configuration.
+    /// The mode that is in force under a configuration.
     pub fn rule(&self, config: &Config) -> Rule {
         self.rule_with(config, self.lease.as_ref().map(|it| &it.lease))
     }
 
-    /// The same, were that the lease.
+    /// The mode that would be in force with this lease.
     pub fn rule_with(&self, config: &Config, lease: Option<&Lease>) -> Rule {
         if let Some(why) = &self.kill_switch {
             return (Mode::Off, Some(why.clone()));
@@ -101,22 +101,22 @@ impl Authority {
         host.clone_into(&mut self.host);
     }
 
-    /// Why a kill switch has litd off, while one does.
+    /// Why a kill switch has switched litd off; `None` while it has not.
     pub fn killed(&self) -> Option<&str> {
         self.kill_switch.as_deref()
     }
 
-    /// A kill switch is there, and why; or none is.
+    /// A kill switch has appeared, and why; `None`: it is gone.
     pub fn kill(&mut self, why: Option<String>) {
         self.kill_switch = why;
     }
 
-    /// Whether the mode was off when it was looked at last.
+    /// Whether the mode was off at the last look.
     pub fn is_off(&self) -> bool {
         self.is_off
     }
 
-    /// Looks at the mode. Returns whether litd is off from now on, if it was not so before or no longer is.
+    /// Looks at the mode. Returns whether litd is off from now on, if that has changed.
     pub fn goes_off(&mut self, config: &Config) -> Option<bool> {
         let off = self.rule(config).0 == Mode::Off;
         let before = std::mem::replace(&mut self.is_off, off);
@@ -139,7 +139,7 @@ impl Authority {
         self.budget_under(self.leased_budget(), config)
     }
 
-    /// The same where a lease says so much.
+    /// The same with this budget of a lease.
     fn budget_under(&self, leased: Option<Watts>, config: &Config) -> Option<Watts> {
         let own = self.budget.or(config.caps.budget);
         let lent = leased.or(config.caps.safe_budget);
@@ -161,7 +161,7 @@ impl Authority {
         self.lease.as_ref().and_then(|it| it.lease.budget)
     }
 
-    /// Whether a lease's budget is the one in force, or a higher one than that. While litd is off none is.
+    /// Whether a lease's budget is the one in force, or a higher one. While litd is off no budget is in force.
     pub fn renews(&self, lease: &Lease, config: &Config, now: Nanos) -> bool {
         let is_off = self.rule(config).0 == Mode::Off;
         let in_force = self.lease.as_ref();
@@ -222,7 +222,7 @@ impl Authority {
         })
     }
 
-    /// What is decided now.
+    /// A copy of all decisions.
     pub fn decided(&self) -> Decided {
         Decided {
             budget: self.budget,
@@ -230,7 +230,7 @@ impl Authority {
         }
     }
 
-    /// What was decided before is again.
+    /// Goes back to earlier decisions.
     pub fn take_back(&mut self, before: Decided) {
         (self.budget, self.lease) = (before.budget, before.lease);
     }
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(authority.budget(&config), Some(Watts(3500.0)));
         authority.grant(lease("fleet", Some(Mode::Steer), None), Nanos(0));
         assert_eq!(authority.budget(&config), Some(Watts(3000.0)));
-        // An administrator's word takes the place of the file's, also where it is more.
+        // An administrator's budget replaces the file's, also where it is higher.
         authority.end_lease();
         (config.caps.budget, config.caps.safe_budget) = (Some(Watts(2000.0)), None);
         assert_eq!(authority.budget(&config), Some(Watts(3500.0)));

@@ -1,5 +1,5 @@
-//! What every device is to hold when nobody steers it: told to the shell whenever that changes, for
-//! programs that check the node without litd.
+//! The caps that devices have when nobody steers them: published whenever one changes, for programs that check the
+//! node without litd.
 
 use litd_power::DeviceKind;
 use litd_units::Watts;
@@ -21,28 +21,28 @@ pub struct Baseline {
 /// Whether devices without a job may hold less than they were found with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lower {
-    /// They may not.
+    /// Devices without a job hold the caps found.
     #[default]
     No,
-    /// While litd runs: a budget was set.
+    /// While litd runs devices may hold less, because a budget was set.
     ForBudget,
-    /// Also when litd is gone: it leaves them within a safe budget.
+    /// Also after litd has ended devices may hold less: litd leaves caps within a safe budget.
     ForGood,
 }
 
-/// One device.
+/// A device and the cap found on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// GPU or CPU socket.
     pub kind: DeviceKind,
-    /// Its address.
+    /// The device's address.
     pub address: String,
-    /// The cap that goes back.
+    /// The cap that is restored.
     pub cap: Watts,
 }
 
 impl<S: Store> Core<S> {
-    /// Tells the baseline if it has changed, before anything is written.
+    /// Publishes the baseline if it has changed, before any cap is written.
     pub(crate) fn tell_baseline(&mut self) {
         let lower = match (self.budget_on_exit(), self.set_budget()) {
             (Some(_), _) => Lower::ForGood,
@@ -64,15 +64,15 @@ impl<S: Store> Core<S> {
         self.out.push(Effect::Baseline(self.baseline.clone()));
     }
 
-    /// Whether litd answers for what a device holds now: not for what somebody else has set, nor for one that its users
-    /// have had it let go of, once its cap is back.
+    /// Whether litd answers for the cap that a device holds now: not for a cap that somebody else has set, nor for
+    /// a device that its users had released, once its cap is restored.
     fn answers_for(&self, device: usize, unit: &Unit) -> bool {
         let is_let_go = unit.standing.let_go().is_some_and(|it| !it.by_mode);
         !unit.standing.is_kept() && (!is_let_go || self.is_journaled(device))
     }
 
-    /// The devices whose caps litd answers for. One that was left with a cap of litd's and is not here is one of
-    /// them: it may be there for others.
+    /// The devices whose caps litd answers for. A device that a predecessor left with a cap of litd's and that is
+    /// not visible here is included: other programs may see it.
     fn all_found(&self) -> impl Iterator<Item = (DeviceKind, &str, Watts)> {
         let here = self.devices.iter().filter_map(|(device, unit)| {
             let cap = unit.found.filter(|_| self.answers_for(device, unit))?;

@@ -1,6 +1,6 @@
-//! Which budgets a node's GPUs can keep. No cap goes below its GPU's floor, so a budget below the sum
-//! of all floors can't be enforced and is refused, whoever asks for it: the file, a reload of it,
-//! `litctl budget`, a lease.
+//! The budgets that a node's GPUs can keep. No cap goes below its GPU's floor, so a budget below the sum of all
+//! floors can't be enforced. It is refused whoever asks for it: the configuration file, a reload, `litctl budget`
+//! or a lease.
 
 use litd_power::DeviceKind;
 use litd_units::Watts;
@@ -11,7 +11,7 @@ use crate::devices::{Devices, Unit};
 use crate::event::Device;
 use crate::store::Store;
 
-/// What all GPU caps together can add up to.
+/// The least and the most that all GPU caps together can add up to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bounds {
     floors: Watts,
@@ -23,17 +23,17 @@ pub(crate) struct Bounds {
 pub struct Impossible {
     /// The key: `caps.budget`, for example.
     pub key: &'static str,
-    /// What is wrong and what would be right, beginning with the key.
+    /// The problem and a valid value, beginning with the key.
     pub reason: String,
 }
 
 impl Bounds {
-    /// Of these devices under a configuration, as far as their drivers have told.
+    /// The bounds of these devices under a configuration, as far as their drivers have told.
     fn under(config: &Config, devices: &Devices) -> Self {
         Self::of(devices.gpus().map(|(_, unit)| configured(unit, config)))
     }
 
-    /// Of the floor and the ceiling of each GPU.
+    /// The bounds from the floor and the ceiling of each GPU.
     fn of(limits: impl Iterator<Item = (Watts, Watts)>) -> Self {
         let nothing = Self {
             floors: Watts::ZERO,
@@ -50,8 +50,8 @@ impl Bounds {
         self.floors
     }
 
-    /// Whether a budget can be kept. One above all ceilings can, and bounds nothing: a file or a
-    /// lease may be the same for nodes with fewer GPUs.
+    /// Whether a budget can be kept. A budget above all ceilings can, and bounds nothing: one file or lease may
+    /// serve nodes with fewer GPUs, too.
     ///
     /// # Errors
     /// It can't; why, in words.
@@ -104,11 +104,11 @@ impl Bounds {
         found
     }
 
-    /// A budget of the whole node that leaves less to its GPUs than they can be set to. What is not GPU's
-    /// or CPU's counts as far as it is configured; what is measured of it is known later.
+    /// A budget of the whole node that leaves its GPUs less than their floors. Other consumers (fans, memory,
+    /// network) count as configured; measured values are only known later.
     fn leaves_too_little(self, config: &Config, cpus: Watts) -> Option<Impossible> {
         let (key, budget) = ("node.budget", config.node.budget?);
-        // Of no GPU there is nothing to compare with.
+        // On a node without a GPU there is no sum to compare with.
         if self.floors == Watts::ZERO {
             return None;
         }
@@ -148,7 +148,7 @@ fn budgets(config: &Config) -> [(&'static str, Option<Watts>); 3] {
     ]
 }
 
-/// Whether this is any budget at all.
+/// Whether this number can be a budget at all: positive and finite.
 pub(crate) fn check_number(budget: Watts) -> Result<(), String> {
     // Written so that a NaN is refused.
     match budget > Watts::ZERO && budget.is_finite() {
@@ -159,21 +159,20 @@ pub(crate) fn check_number(budget: Watts) -> Result<(), String> {
     }
 }
 
-/// Between what a GPU's caps may be under a configuration, as far as its driver has told.
+/// The floor and ceiling of a GPU's cap under a configuration, as far as its driver has told.
 fn configured(unit: &Unit, config: &Config) -> (Watts, Watts) {
     let floor = unit.floor(&config.caps);
     (floor, unit.limits(&config.caps).ceiling)
 }
 
-/// Whether an administrator had it let go of: nothing may open it to lower its cap.
+/// Whether an administrator has released the device: then it may not be opened to lower its cap.
 fn is_drained(unit: &Unit) -> bool {
     unit.standing.let_go().is_some_and(|it| !it.by_mode)
 }
 
 impl<S: Store> Core<S> {
-    /// What all GPU caps can add up to now: a GPU that is not litd's to move, that can't be judged, or
-    /// that an administrator had litd let go of, keeps what it may hold, and counts with its floor at
-    /// least, because it may be litd's again.
+    /// The bounds of all GPU caps now. A GPU that litd may not move, that can't be judged or that an administrator
+    /// has released keeps what it may hold. It counts with its floor at least, because litd may steer it again.
     pub(crate) fn bounds(&self) -> Bounds {
         let kept = |unit: &Unit| {
             let others = !unit.is_ours() && unit.standing.let_go().is_none();
@@ -182,12 +181,12 @@ impl<S: Store> Core<S> {
         self.bounds_under(&self.config, kept)
     }
 
-    /// The same if all GPUs were litd's.
+    /// The bounds if litd could move all GPUs.
     pub(crate) fn bounds_of_all(&self) -> Bounds {
         self.bounds_under(&self.config, |_| false)
     }
 
-    /// The same under a configuration, where these GPUs keep what they may hold.
+    /// The bounds under a configuration, where the GPUs chosen by `kept` keep what they may hold.
     fn bounds_under(&self, config: &Config, kept: impl Fn(&Unit) -> bool) -> Bounds {
         let limits = |(device, unit): (usize, &Unit)| {
             let (floor, ceiling) = configured(unit, config);
@@ -203,11 +202,11 @@ impl<S: Store> Core<S> {
         Bounds::of(self.devices.gpus().map(limits).chain(unmanaged))
     }
 
-    /// Why this configuration can't take the place of the one in force: a budget, in it or set
-    /// before by other means, that could not be kept under it.
+    /// Why this configuration can't replace the one in force: it has a budget, or a budget set before by other
+    /// means, that could not be kept under it.
     #[must_use]
     pub fn refuses(&self, config: &Config) -> Option<String> {
-        // With the GPUs that are let go of as they are now, and with all of them litd's again.
+        // Checked with the released GPUs as they are now, and with all of them steered again.
         let mut reasons = self.newly_impossible(config, is_drained);
         for reason in self.newly_impossible(config, |_| false) {
             if !reasons.contains(&reason) {
@@ -217,8 +216,9 @@ impl<S: Store> Core<S> {
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
-    /// The budgets that can't be kept under a configuration where these GPUs keep what they may hold, in words. One
-    /// that can't be kept as it is, while GPUs are let go of, is no worse as it is or higher, with the same floors.
+    /// The budgets that can't be kept under a configuration where the GPUs chosen by `kept` keep what they may
+    /// hold, in words. A budget that is already impossible only because GPUs are released is accepted if it is not
+    /// lowered and the floors are the same.
     fn newly_impossible(&self, config: &Config, kept: fn(&Unit) -> bool) -> Vec<String> {
         let cpus = self.left_to_cpus();
         let (new, old) = (

@@ -1,7 +1,6 @@
-//! A cap that an administrator sets by hand, through litd: within the same limits, written and
-//! read back in the same way, and theirs from then on. What they set is what the device came
-//! with: steering begins from it and goes back to it, and litd's end does not undo it. So the undo
-//! journal need not know: should litd die in the middle, the device holds what they asked for, or
+//! Overrides: caps that an administrator sets by hand, through litd, within the same limits and read back in the
+//! same way. An override becomes the cap found: steering begins from it and restores it, and litd's end does not
+//! undo it. The undo journal need not have it: should litd die in the middle, the device holds the override or
 //! what was there before.
 
 use litd_api::{EventKind, Problem};
@@ -16,31 +15,31 @@ use crate::record::Note;
 use crate::store::Store;
 use crate::undo::LATE;
 
-/// What has become of the cap that an administrator asked for by hand.
+/// The state of the cap that an administrator asked for by hand.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum ByHand {
-    /// None was asked for, or the last one is what the device came with by now.
+    /// No override was asked for, or the last one has become the cap found.
     #[default]
     Settled,
-    /// It is to hold this, and was not seen to yet.
+    /// The override is to be set to this cap.
     Asked(Watts),
-    /// It was answered as not set. It may be there all the same: then what was found goes back.
+    /// The override was reported as failed. The device may hold it all the same: then the cap found is restored.
     Failed(Failed),
-    /// It was answered as not set, and the device has been seen since to hold what was found.
+    /// The override was reported as failed, and the device has been seen since to hold the cap found.
     Undone(Failed),
 }
 
-/// A cap that was to be set by hand and was answered as not set.
+/// An override that was reported as failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Failed {
     cap: Watts,
     why: String,
-    /// When that was answered.
+    /// When that was reported.
     at: Nanos,
 }
 
 impl ByHand {
-    /// The cap that was asked for and has not been answered yet.
+    /// The override that was asked for and has not been reported yet.
     pub fn asked(&self) -> Option<Watts> {
         match self {
             Self::Asked(cap) => Some(*cap),
@@ -48,7 +47,7 @@ impl ByHand {
         }
     }
 
-    /// What was asked for is not to be any more, if anything was. Returns that cap.
+    /// Gives up the override that is under way. Returns its cap, if there was one.
     pub fn fail(&mut self, at: Nanos, why: impl FnOnce() -> String) -> Option<Watts> {
         let cap = self.asked()?;
         let why = why();
@@ -56,8 +55,8 @@ impl ByHand {
         Some(cap)
     }
 
-    /// The device was read at `read_at` to hold what was found: a cap that failed before is not owed
-    /// any longer, unless it lands late.
+    /// A reading at `read_at` shows the cap found: a failed override need not be undone any longer, unless its
+    /// write is done late.
     fn seen_back(&mut self, read_at: Nanos) {
         if let Self::Failed(failed) = self
             && read_at > failed.at
@@ -66,8 +65,8 @@ impl ByHand {
         }
     }
 
-    /// The device holds this cap. Returns whether it is the one that was answered as not set: then what was
-    /// found is owed.
+    /// The device holds this cap. Returns whether it is the failed override: then the cap found has to be
+    /// restored.
     fn landed(&mut self, cap: Watts, now: Nanos) -> bool {
         let (Self::Failed(failed) | Self::Undone(failed)) = self else {
             return false;
@@ -98,13 +97,13 @@ impl<S: Store> Core<S> {
             return Err(problem("the device is gone"));
         };
         let name = unit.name.clone();
-        // One that it holds already is settled before this is answered, also where it is there
-        // only because a write that was given up has landed after all.
+        // An override equal to the held cap is confirmed at once, also where the device holds it only because an
+        // abandoned write was done after all.
         unit.by_hand = ByHand::Asked(cap);
         let is_gpu = unit.is_gpu();
         self.writer.asked_by(device, uid);
         if !is_gpu {
-            // What is left to the GPUs is less at once, so that they go down first.
+            // The GPUs' budget shrinks at once, so that they are lowered first.
             self.bind();
         }
         Ok(if held.is_some_and(|held| held.is_same_cap(cap)) {
@@ -116,7 +115,7 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// The cap that the driver can hold, if it may be set.
+    /// The cap that the driver can hold, if this override is allowed.
     fn check_by_hand(&self, device: usize, asked: Watts) -> Result<Watts, Problem> {
         let Some(unit) = self.devices.get(device) else {
             return Err(problem("the device is gone"));
@@ -159,7 +158,7 @@ impl<S: Store> Core<S> {
             }));
         }
         let cap = asked.cut_to(limits.resolution);
-        // Written so that a NaN is refused, and what is rounded down below the floor.
+        // Written so that a NaN is refused, and also a cap that rounding takes below the floor.
         if !(cap >= limits.floor && asked <= limits.ceiling) {
             return Err(problem(format!(
                 "{name}: {asked} is outside this device's {} to {}",
@@ -170,10 +169,10 @@ impl<S: Store> Core<S> {
         Ok(cap)
     }
 
-    /// A budget that was set holds for caps set by hand, too, and so does what the node's leaves to the
-    /// GPUs, also where the caps found are less than that. A CPU socket may have what the GPUs can do without.
+    /// A budget also bounds overrides, as does what the node's budget leaves to the GPUs, even where the sum of
+    /// the caps found is less. A CPU socket may get what the GPUs can do without.
     fn check_room(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
-        // Less is never too much, whatever the others hold.
+        // Lowering a cap is always allowed, whatever the others hold.
         if self.actuator.held(device).is_some_and(|held| cap <= held) {
             return Ok(());
         }
@@ -200,7 +199,7 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// Whether the GPUs can be set to what this limit of a CPU socket leaves them of what the node may draw.
+    /// Whether the GPUs' floors fit into what this limit of a CPU socket leaves of the node's budget.
     fn check_floors(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
         let Some(left) = self.left_to_gpus() else {
             return Ok(());
@@ -217,7 +216,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What became of a cap set by hand: nothing yet, the cap that is held, or why it is not.
+    /// The state of an override: `None` while it is under way, then the cap held or why it failed.
     #[must_use]
     pub fn outcome_by_hand(&self, name: &str) -> Option<Result<Watts, String>> {
         let devices = self.named(Some(name)).ok()?;
@@ -236,9 +235,9 @@ impl<S: Store> Core<S> {
         ours && self.jobs.values().any(|job| job.moves(device))
     }
 
-    /// Whether a device may hold a cap that was to be set by hand and was answered as not set.
+    /// Whether a device may hold a failed override.
     pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
-        // What is being written is not what is held yet.
+        // A cap that is being written is not held yet.
         let held = self.actuator.held(device);
         let held = held.filter(|_| !self.actuator.is_writing(device));
         let held = held.zip(unit.back());
@@ -255,8 +254,8 @@ impl<S: Store> Core<S> {
         asked.is_some_and(|asked| asked.is_same_cap(cap))
     }
 
-    /// An administrator's write has ended. If the device does not hold what was asked for, that
-    /// is the answer, and what was found goes back.
+    /// The write of an override has ended. If the device does not hold the override, that is reported, and the cap
+    /// found is restored.
     pub(crate) fn wrote_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
         let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
@@ -274,12 +273,12 @@ impl<S: Store> Core<S> {
         unit.by_hand.fail(now, || why);
         let address = unit.address().to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
-        // What a socket was to take is the GPUs' again, all of it.
+        // The watts that were meant for a socket return to the GPUs.
         self.bind_anew();
     }
 
-    /// A device that holds what was asked for by hand came with it from now on; one that holds what was
-    /// found after all owes nothing any longer.
+    /// A device that holds the override has it as its cap found from now on; a device that holds the cap found
+    /// after a failed override owes nothing any longer.
     pub(crate) fn settle_by_hand(&mut self) {
         let mut settled = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
@@ -307,8 +306,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a cap that has turned up is one that was to be set by hand and was answered as not set, which
-    /// its driver has done late: what was found goes back then.
+    /// Whether a cap that has turned up is a failed override which its driver has done late: then the cap found is
+    /// restored.
     pub(crate) fn landed_by_hand(&mut self, device: usize, cap: Watts) -> bool {
         let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
@@ -326,7 +325,7 @@ impl<S: Store> Core<S> {
         true
     }
 
-    /// Caps that were to be set by hand are not, because litd ends first.
+    /// Overrides under way are reported as failed, because litd ends first.
     pub(crate) fn forget_by_hand(&mut self) {
         let now = self.now;
         for (_, unit) in self.devices.iter_mut() {
@@ -334,7 +333,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Nobody waits any longer for a cap to be set by hand: it is not to be set later, unseen.
+    /// The client no longer waits for its override, which is given up so that it isn't set later, unseen.
     pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
         self.moves_on(now);
         let now = self.now;
@@ -360,20 +359,19 @@ impl<S: Store> Core<S> {
 }
 
 impl Unit {
-    /// The cap that the device is to have while no loop moves it.
+    /// The cap of the device while no loop moves it.
     pub(crate) fn base(&self) -> Option<Watts> {
         self.by_hand.asked().or(self.back())
     }
 
-    /// The cap that goes back when litd ends: the one found, or the nearest that the driver takes by
-    /// now.
+    /// The cap to restore when litd ends: the cap found, or the nearest that the driver still takes.
     pub(crate) fn back(&self) -> Option<Watts> {
         let held = self.device.reading.map(|reading| reading.cap);
         let nearest = |found| self.device.range.nearest(found, held);
         self.found.map(nearest)
     }
 
-    /// What may be set by hand: all that the driver accepts and the configuration allows.
+    /// The range of overrides: all that the driver accepts and the configuration allows.
     fn limits_by_hand(&self, caps: &crate::config::Caps) -> Option<Limits> {
         let range = self.device.range.known()?;
         let (floor, ceiling) = match self.device.identity.kind {

@@ -13,12 +13,12 @@ use crate::plan::{Doing, plan};
 use crate::reason::{Planned, Reason};
 use crate::store::Store;
 
-/// After a failed write to the journal or the audit log the caps wait for so long.
+/// After a failed write to the journal or the audit log no cap is written for so long.
 const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
 
 impl<S: Store> Core<S> {
-    /// A job's share of the node's budget: in proportion to its GPUs, where a budget is set;
-    /// what its GPUs came with, otherwise.
+    /// A job's share of the node's budget: in proportion to its GPUs where a budget is set, otherwise the sum of
+    /// its GPUs' caps found.
     pub(crate) fn share(&self, job: &Job) -> Watts {
         let found = || {
             let units = job.gpus().filter_map(|device| self.devices.get(device));
@@ -34,9 +34,9 @@ impl<S: Store> Core<S> {
         self.policy() != Policy::Observe && self.stopping.is_none() && !self.only_undoes()
     }
 
-    /// Whether the journal could never be written since the start: what a predecessor left goes
-    /// back then, which a job's own caps would be in the way of. Where a budget is set its caps stay,
-    /// because what was found may be more.
+    /// Whether the journal could never be written since the start. Then a predecessor's caps are undone, and jobs'
+    /// demands, which would be in the way, are ignored. Where a budget is set its caps stay, because the caps
+    /// found may add up to more.
     fn only_undoes(&self) -> bool {
         let unwritable = self.writer.journal_trouble().is_some() && self.writer.is_only_read();
         unwritable && self.set_budget().is_none()
@@ -47,18 +47,18 @@ impl<S: Store> Core<S> {
         !self.is_leaving() && self.set_budget().is_some()
     }
 
-    /// Works out what every device is to hold, where anything that counts for that has changed.
+    /// Works out the target of every device if anything that it depends on has changed.
     pub(crate) fn replan(&mut self) {
         self.note_failed();
         self.judge_devices();
         let is_leaving = self.is_leaving() && !self.is_looking_round();
         if is_leaving {
-            // What litd leaves behind waits for nobody's sensor.
+            // Caps that litd leaves behind don't wait for power to follow.
             self.believe_all(|_| true);
         }
         let view = self.view();
         if view.doing == Doing::GivingBack {
-            // Nor does what goes back.
+            // Nor do caps that are restored.
             self.believe_all(Unit::is_gpu);
         }
         if self.planned.as_ref().map(|it| &it.view) != Some(&view) {
@@ -112,9 +112,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a write takes back what litd may have done, as far as the journal knows. What is not
-    /// in the journal holds nothing of litd's that could be undone; and a cap that is not in it, because
-    /// a driver takes no more by now, would be somebody else's to the next start.
+    /// Whether a write undoes what litd may have done, as far as the journal knows. A device without a journal
+    /// entry holds its cap found, so nothing is to be undone there. A cap that is missing in the journal, because
+    /// the driver no longer takes a higher one, would look like somebody else's at the next start.
     fn undoes(&self, device: usize, cap: Watts) -> bool {
         let unit = self.devices.get(device);
         let goes_back = unit
@@ -124,7 +124,7 @@ impl<S: Store> Core<S> {
         goes_back && entry.is_some_and(|entry| entry.undo(cap) != Undo::Foreign)
     }
 
-    /// The same, or one that takes back a cap which could not be set by hand.
+    /// The same, or a write that undoes a failed override.
     fn gives_back(&self, device: usize, cap: Watts) -> bool {
         let unit = self.devices.get(device);
         let owed = unit.filter(|unit| self.owes_undo(device, unit));
@@ -132,7 +132,7 @@ impl<S: Store> Core<S> {
         self.undoes(device, cap) || owed.is_some_and(|back| back.is_same_cap(cap))
     }
 
-    /// A write that can't be written down is not made.
+    /// A write that can't be put on record is not made.
     fn write_later(&mut self, device: usize) {
         self.actuator.not_written(device);
         if let Some(unit) = self.devices.get_mut(device) {
@@ -142,7 +142,7 @@ impl<S: Store> Core<S> {
 
     /// Writes down what is about to be written to devices. Returns whether that failed.
     pub(crate) fn journal_writes(&mut self, writes: &[(usize, Watts)]) -> bool {
-        // An entry that could not be taken out of the journal says what was found before.
+        // If an entry could not be taken out of the journal, it already has the cap found.
         for &(device, _) in writes {
             if let Some(address) = self.outdated_entry(device)
                 && !self.forget_entry(&address)
@@ -185,7 +185,7 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Of these devices, those that the journal does not name, as they were found.
+    /// The caps found of those devices that the journal does not name.
     fn unrecorded(&self, devices: impl Iterator<Item = usize>) -> Vec<Found> {
         let new = devices.filter(|&device| !self.is_journaled(device));
         let found = new.filter_map(|device| {
@@ -199,10 +199,10 @@ impl<S: Store> Core<S> {
         found.collect()
     }
 
-    /// Writes down which GPUs may be lowered, to see whether the journal can be written. What is not lowered
-    /// then is taken out again.
+    /// Adds entries for the GPUs that may be lowered, to see whether the journal can be written. Entries of GPUs
+    /// that are not lowered are removed again.
     pub(crate) fn try_journal(&mut self) {
-        // Also those that litd has let go of, and takes back for what is asked now.
+        // Includes devices that litd has released, if this command takes them back.
         let theirs = |unit: &Unit| unit.standing.is_foreign();
         let gpus = self.devices.gpus();
         let gpus = gpus.filter(|(_, unit)| unit.is_judged() && !theirs(unit));

@@ -1,6 +1,5 @@
-//! Whose process it is: the job that a scheduler put it into, by its control groups. What a process
-//! says of itself doesn't count; which control group it is in, the kernel says, and only the
-//! scheduler could choose.
+//! The job that a scheduler put a process into, by its control groups. A process may say anything of itself, but
+//! the kernel tells its control group, which only the scheduler could choose.
 //!
 //! Shapes: Slurm's cgroup/v1 (`slurm/uid_U/job_J`) and cgroup/v2 (`slurmstepd.scope/job_J`) plugins;
 //! the kubelet's systemd driver (`kubepods-burstable-podUID.slice`) and cgroupfs driver
@@ -9,7 +8,7 @@
 
 use std::fmt;
 
-/// More schedulers are not within one another.
+/// At most so many schedulers run within one another.
 const DEEPEST: usize = 4;
 
 /// A container's id is shown with so many digits, as `docker ps` does.
@@ -21,7 +20,7 @@ const SHORT: usize = 12;
 pub struct Home(String);
 
 impl Home {
-    /// Reads `/proc/PID/cgroup`, which may be anything. `None`: no scheduler's, or several that
+    /// Reads `/proc/PID/cgroup`, which may contain anything. `None`: no scheduler's job, or several that
     /// contradict each other.
     #[must_use]
     pub fn of(cgroup: &str) -> Option<Self> {
@@ -41,19 +40,19 @@ impl Home {
         agreed(jobs).or_else(|| agreed(containers)).map(Self)
     }
 
-    /// As it is shown.
+    /// The name as it is shown.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The outermost job: what is within it, its own processes may have made up.
+    /// The outermost job. Its own processes may have made up those within it.
     #[must_use]
     pub fn outermost(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(job, _)| job)
     }
 
-    /// Whether it is a pod or a container: its users are whichever it likes.
+    /// Whether it is a pod or a container, in which processes choose their user freely.
     #[must_use]
     pub fn is_pod(&self) -> bool {
         ["pod-", "container-"]
@@ -98,8 +97,8 @@ fn repeats(home: &Home, label: &str) -> bool {
     more.is_some_and(|more| more.is_empty() || more.starts_with('.'))
 }
 
-/// The one that all are, or are the beginning of: controllers may be followed less far. Where they
-/// contradict each other nobody knows.
+/// The longest of these, if all others are its beginnings: controllers may follow the hierarchy less far. `None`
+/// where they contradict each other.
 fn agreed(found: Vec<String>) -> Option<String> {
     let longest = found.iter().max_by_key(|it| it.len())?.clone();
     let begins = |it: &String| {
@@ -116,14 +115,14 @@ fn read(path: &str) -> (Vec<String>, Option<String>) {
         .split('/')
         .filter(|part| !matches!(*part, "" | "." | ".."))
         .collect();
-    // Relative to another pod's, the parts that both have are not told.
+    // For a path relative to another pod's the common part is not shown.
     let relative = path.starts_with("/..");
     let mut jobs = Vec::new();
     let mut container = None;
     for (at, &part) in parts.iter().enumerate() {
         let before = |back: usize| at.checked_sub(back).and_then(|at| parts.get(at).copied());
         if jobs.len() == DEEPEST || is_users(part) {
-            // Users make groups of any name below.
+            // Below this users make groups of any name.
             break;
         }
         let pod = pod_slice(part).or_else(|| {

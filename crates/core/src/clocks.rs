@@ -39,28 +39,28 @@ use crate::record::Note;
 use crate::store::Store;
 use crate::undo::LATE;
 
-/// A lock that failed, or its undo, is tried again after so long.
+/// A failed lock, or a failed unlock, is tried again after so long.
 const RETRY: Nanos = Nanos(1_000_000_000);
 
-/// So many failures in a row, and the wish is given up. Its undo never is.
+/// After so many failures in a row the wish is given up. Unlocking is never given up.
 const FAILURES: u32 = 3;
 
-/// A device that a plan has freed stays in the journal for so long: it is locked again soon.
+/// A device that a plan has unlocked stays in the journal for so long, because it is usually locked again soon.
 const LINGERS: Nanos = Nanos(2_000_000_000);
 
-/// That a lock was done is written down once in so long, however often a rank asks for another one.
+/// The journal says at most once in so long that a lock was done, however often a rank asks for another.
 const CONFIRMS: Nanos = Nanos(2_000_000_000);
 
-/// What is said of a lock that a predecessor has left.
+/// The text about a lock that a predecessor has left.
 const LOCKED: &str = "its clocks may be locked since before a crash: they are freed";
 
-/// Why wishes of a device's rank are refused is said once in so long; each is counted.
+/// The reason for which a rank's wishes are refused is logged once in so long; each refusal is counted.
 const SAID_EVERY: Nanos = Nanos(60_000_000_000);
 
-/// What a device's clocks are.
+/// The state of a device's clocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Lock {
-    /// The driver chooses, or somebody else does: litd has not locked them.
+    /// The driver or somebody else chooses: litd has not locked them.
     #[default]
     Free,
     /// Litd has locked them to this.
@@ -69,7 +69,7 @@ enum Lock {
     Unknown,
 }
 
-/// How often a device's clock may be set still: for the moment, and in the long run.
+/// How often a device's clock may still be set: at the moment, and in the long run.
 #[derive(Debug, Clone)]
 struct Allowance {
     of: ClockLimits,
@@ -100,86 +100,86 @@ impl Allowance {
 /// The clocks of a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clocks {
-    /// What a rank's process asked for.
+    /// The process of the rank that asked for a clock, and the clock.
     asked: Option<(u32, Hertz)>,
-    /// The highest that there is, once the driver has told.
+    /// The GPU's highest clock, once the driver has told.
     highest: Option<Hertz>,
-    /// How often it may be set, once it was.
+    /// How often the clock may be set; present once it was.
     allowance: Option<Allowance>,
-    /// What is asked for comes too fast: it waits until then.
+    /// The wish came too fast after the last one and waits until then.
     waits_until: Option<Nanos>,
-    /// When wishes were refused last, by the reasons that were said.
+    /// When wishes were refused last, by the reasons that were logged.
     said: BTreeMap<&'static str, Nanos>,
     lock: Lock,
-    /// What they were before what the device does about them now: that stays if its driver refuses.
+    /// The state before the operation under way, which stays if the driver refuses that.
     before: Lock,
-    /// A lock that failed or got no answer may be done until then.
+    /// Until then a lock that failed or got no answer may be done late.
     late: Option<Nanos>,
-    /// When it was written down last that a lock was done.
+    /// When the journal was last told that a lock was done.
     confirmed_at: Option<Nanos>,
-    /// Since when they are locked to that.
+    /// Since when the clocks are locked to the plan's.
     since: Nanos,
-    /// What is known of those of the plan.
+    /// Measurements at the plan's clocks.
     planned: Planned,
-    /// The last iteration in which it was looked at.
+    /// The last iteration in which the plan was followed.
     iteration: u64,
     /// Failures in a row, and when to try again.
     failures: u32,
     retry_at: Option<Nanos>,
-    /// The last thing the device did was about clocks: others come first now.
+    /// Whether the last operation was about clocks: others come first now.
     pub had_turn: bool,
 }
 
 impl Clocks {
-    /// Another part may be in the device's place: its highest clock is asked for anew.
+    /// Another part may be in the device's place, so its highest clock is asked for anew.
     pub fn forget_highest(&mut self) {
         self.highest = None;
     }
 
-    /// Whether a process has asked for one.
+    /// Whether this process has asked for a clock.
     pub fn are_asked_by(&self, pid: u32) -> bool {
         self.asked.is_some_and(|(by, _)| by == pid)
     }
 
-    /// When there is something to be done: a wish that came too fast, or looking after a lock that failed.
+    /// When clocks need attention: a wish that came too fast, or a lock that failed and may be done late.
     pub fn waits_until(&self) -> Option<Nanos> {
         [self.waits_until, self.late].into_iter().flatten().min()
     }
 
-    /// Whether the driver chooses them, for good.
+    /// Whether the driver chooses the clocks, and no late lock can change that.
     fn are_free(&self) -> bool {
         self.lock == Lock::Free && self.late.is_none()
     }
 
-    /// Whether the driver chooses them, until a lock that failed may be done.
+    /// Whether the driver chooses the clocks, at least until a failed lock may be done late.
     pub fn are_free_for_now(&self) -> bool {
         self.lock == Lock::Free && self.late.is_some()
     }
 
-    /// Whether a lock is done and nothing else may come, and it is time to write that down.
+    /// Whether a lock is done, no late lock can replace it, and it is time to tell the journal.
     fn are_to_be_confirmed(&self, now: Nanos) -> bool {
         let is_done = matches!(self.lock, Lock::At(_)) && self.late.is_none();
         is_done && self.confirmed_at.is_none_or(|at| now >= at + CONFIRMS)
     }
 
-    /// The device begins to lock or to free them: nobody knows what they are before it has answered.
+    /// The device begins to lock or unlock its clocks: their state is unknown until it has answered.
     fn begin(&mut self) {
         (self.before, self.lock) = (self.lock, Lock::Unknown);
     }
 
-    /// Its driver has said that it changed nothing.
+    /// The driver has said that it changed nothing.
     fn refused(&mut self) {
         self.lock = self.before;
     }
 
-    /// What a lock that failed may have done by now is undone; what it may do later is not.
+    /// Unlocks once more what a failed lock may have done by now. The lock may still be done later.
     pub fn free_once_more(&mut self) {
         if self.are_free_for_now() {
             self.lock = Lock::Unknown;
         }
     }
 
-    /// Once nothing can be done late any more, nobody knows what was.
+    /// Once no lock can be done late any more, the state is unknown until the clocks are set again.
     fn look_again(&mut self, now: Nanos) {
         if self.late.take_if(|until| *until <= now).is_some() {
             self.lock = Lock::Unknown;
@@ -188,7 +188,7 @@ impl Clocks {
 }
 
 impl<S: Store> Core<S> {
-    /// A rank wants its GPU at this clock; `None`: as the driver likes.
+    /// A rank asks for a clock of its GPU; `None`: the driver is to choose.
     pub(crate) fn ask_clock(&mut self, name: &str, rank: u32, clock: Option<Hertz>) {
         if self.mode() != Mode::Steer {
             return self.out.refuse("clocks_observed");
@@ -251,7 +251,7 @@ impl<S: Store> Core<S> {
         self.refuse_clock(device, "clocks_too_low", text);
     }
 
-    /// A wish is not done, or not yet: counted each time, said now and then.
+    /// A wish is refused or delayed: counted each time, logged now and then.
     fn refuse_clock(&mut self, device: usize, label: &'static str, text: String) {
         self.out.refuse(label);
         let now = self.now;
@@ -333,7 +333,7 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() || self.mode() != Mode::Steer || !ours || unit.opted_out {
             return None;
         }
-        // The floor may have been raised since, and the GPU may have come to be others' too.
+        // The floor may have been raised since the wish, and the GPU may be shared by now.
         let highest = unit.clocks.highest;
         let low = highest.is_some_and(|highest| clock < self.clock_floor(highest));
         if low || shared(unit).is_some() {
@@ -345,8 +345,7 @@ impl<S: Store> Core<S> {
         (is_there && !job.stale).then_some(clock)
     }
 
-    /// Whether a device that is free is to stay in the journal: it has just been freed, and its
-    /// rank is there.
+    /// Whether an unlocked device stays in the journal: it was unlocked a moment ago, and its rank is connected.
     fn lingers(&self, unit: &Unit) -> bool {
         let steers = self.stopping.is_none() && self.mode() == Mode::Steer;
         let ours = unit.standing.is_ours() && shared(unit).is_none();
@@ -354,7 +353,7 @@ impl<S: Store> Core<S> {
         steers && ours && here && self.now < unit.clocks.since + LINGERS
     }
 
-    /// Takes devices out of the journal whose clocks are the driver's again.
+    /// Removes devices from the journal whose clocks the driver chooses again.
     fn cross_out_clocks(&mut self) {
         for Locked { address, .. } in self.writer.clocks().to_vec() {
             let device = self.devices.called(&address);
@@ -367,7 +366,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Writes down which locks are done: whoever comes after a crash is not to wait for them.
+    /// Tells the journal which locks are done, so that nobody has to wait for late ones after a crash.
     fn confirm_locks(&mut self) {
         let now = self.now;
         let is_due = |unit: &Unit| {
@@ -408,7 +407,7 @@ impl<S: Store> Core<S> {
         self.cross_out_clocks();
     }
 
-    /// What a device is to do about its clocks now, if anything.
+    /// The operation that a device's clocks need now, if any.
     fn next_for_clocks(&mut self, device: usize) -> Option<Operation> {
         let unit = self.devices.get(device)?;
         let clocks = &unit.clocks;
@@ -461,8 +460,7 @@ impl<S: Store> Core<S> {
         true
     }
 
-    /// Writes down that a device's clocks may be locked from now on. Returns whether that is
-    /// written.
+    /// Tells the journal that a device's clocks may be locked from now on. Returns whether that is written.
     fn journal_clocks(&mut self, device: usize) -> bool {
         let Some(unit) = self.devices.get(device) else {
             return false;
@@ -497,7 +495,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device has not done something about its clocks.
+    /// A device has failed to lock or unlock its clocks.
     fn clocks_failed(&mut self, device: usize, operation: Operation, error: &PowerError) {
         let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
@@ -514,7 +512,8 @@ impl<S: Store> Core<S> {
             clocks.asked = None;
         }
         if operation != Operation::HighestClock && error.refuses() {
-            // What was locked before is locked still, whatever a driver says that it can't do by now.
+            // A clock that was locked before is still locked, even if the driver now says that it does not support
+            // locking.
             clocks.refused();
             self.forget_clocks(device, &address);
         } else if matches!(operation, Operation::Clocks(Some(_))) {
@@ -532,14 +531,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Litd begins to stop: what was done late by now is freed.
+    /// Litd begins to stop: locks that were done late are removed.
     pub(crate) fn free_late_locks(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
             unit.clocks.free_once_more();
         }
     }
 
-    /// A lock has failed, and may be done in a while.
+    /// A lock has failed, and may still be done late.
     fn expect_late_lock(&mut self, device: usize, address: &str) {
         let until = self.now + LATE;
         if let Some(unit) = self.devices.get_mut(device) {
@@ -549,8 +548,8 @@ impl<S: Store> Core<S> {
             .lock_became(address, Journaled::Late(until), &mut self.out);
     }
 
-    /// Clocks are free, and a lock may still be done: whoever comes next is to know until when, or every `litd restore`
-    /// would wait for it anew.
+    /// Clocks are unlocked, and a lock may still be done late: the journal says until when, or every `litd
+    /// restore` would wait for it anew.
     fn journal_late_lock(&mut self, device: usize) {
         let unit = self.devices.get(device);
         let unit = unit.filter(|unit| unit.clocks.are_free_for_now());
@@ -561,7 +560,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Clocks that the driver chooses again are no business of the journal's.
+    /// Removes a device from the journal once the driver chooses its clocks again.
     fn forget_clocks(&mut self, device: usize, address: &str) {
         let free = |unit: &Unit| unit.clocks.are_free();
         if !self.devices.get(device).is_some_and(free) || !self.journal_has_clocks(address) {
@@ -569,11 +568,11 @@ impl<S: Store> Core<S> {
         }
         let failed = self.writer.freed_clocks(address, &mut self.out);
         if failed
-            // At the end they are free, and the journal that can't be written is the next one's.
+            // If litd stops with the clocks unlocked and the journal can't be written, the next litd cleans it up.
             && self.stopping.is_none()
             && let Some(unit) = self.devices.get_mut(device)
         {
-            // They are freed once more, and then it is tried again.
+            // The clocks are unlocked once more, and then the journal is written again.
             (unit.clocks.lock, unit.clocks.retry_at) = (Lock::Unknown, Some(self.now + RETRY));
         }
     }
@@ -582,8 +581,8 @@ impl<S: Store> Core<S> {
         self.writer.lock(address).is_some()
     }
 
-    /// Devices that are there, and whose clocks may be locked still. Where the journal can't be
-    /// written, those that it alone still calls locked are none of them.
+    /// The number of devices present whose clocks may still be locked. A device that only the journal calls
+    /// locked, because the journal can't be written, does not count.
     pub(crate) fn locked_devices(&self) -> usize {
         let uncrossed = self.writer.journal_trouble().is_some();
         let locked = |(_, unit): &(usize, &Unit)| match uncrossed {
@@ -593,15 +592,15 @@ impl<S: Store> Core<S> {
         self.devices.iter().filter(locked).count()
     }
 
-    /// Whether a device's clocks may be locked by litd. Nobody waits for what may be done late: it is looked after
-    /// in time, by this litd or the next.
+    /// Whether a device's clocks may be locked by litd. Nobody waits for a lock that may be done late: this litd
+    /// or the next removes it in time.
     pub(crate) fn may_be_locked(&self, unit: &Unit) -> bool {
         let clocks = &unit.clocks;
         let in_journal = || self.journal_has_clocks(unit.address());
         !clocks.are_free_for_now() && (clocks.lock != Lock::Free || in_journal())
     }
 
-    /// A clock is part of the plan: what it needs is not taken away from now on.
+    /// A clock is part of the plan: from now on the cap that it needs is kept.
     fn is_planned(&mut self, device: usize, clock: Hertz) {
         let now = self.now;
         if let Some(unit) = self.devices.get_mut(device) {
@@ -609,7 +608,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device was read: what does its locked clock draw, and does it hold it?
+    /// A device was read: records what power its locked clock draws, and whether the device holds the clock.
     pub(crate) fn look_at_clocks(&mut self, device: usize, asked: Nanos) {
         let Some(unit) = self.devices.get(device) else {
             return;
@@ -660,7 +659,7 @@ impl<S: Store> Core<S> {
         self.note(note.device(&address));
     }
 
-    /// Plans that are over are forgotten.
+    /// Forgets plans that have ended.
     pub(crate) fn check_clocks(&mut self) {
         let now = self.now;
         let over = |(_, unit): &(usize, &mut Unit)| {
@@ -675,10 +674,10 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a device's cap may be, where it is not to be taken what its planned clocks need, or what
-    /// it came with while its job opts out. One that holds less already is not raised by that: raising
-    /// is the law's business, and heat's. While litd only watches, nothing is kept beyond what was found. A job
-    /// of which ranks are missing has no share of a budget that would bound what it keeps, so it keeps nothing.
+    /// The limits of a device's cap: the floor is the lowest cap at which the device can hold its planned clock,
+    /// or the cap found while its job opts out. A device that holds less already is not raised by this; only the
+    /// law, or falling temperature, raises it. While litd only observes, nothing above the cap found is kept. A
+    /// job with missing ranks has no share of a budget, so it keeps nothing.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
         let own = unit.limits(&self.config.caps);
         let held = self.actuator.most_of(device).min(own.ceiling);
@@ -696,13 +695,13 @@ impl<S: Store> Core<S> {
             _ => return own,
         };
         Limits {
-            // Up to a driver unit less, where what is held is not a whole number of them.
+            // Down to one driver unit less, where the held cap is not a whole number of units.
             floor: own.floor.max(floor.cut_to(own.resolution)),
             ..own
         }
     }
 
-    /// What is known of the plan that a device follows.
+    /// Measurements of the plan that a device follows.
     pub(crate) fn plan_status(&self, unit: &Unit) -> Option<PlanStatus> {
         let (clocks, planned) = (&unit.clocks, &unit.clocks.planned);
         let locked = match clocks.lock {

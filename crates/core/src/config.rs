@@ -1,4 +1,4 @@
-//! What an administrator decides about the loop. The shell's file has sockets and paths besides.
+//! The loop's part of the configuration. The shell's file has sockets and paths besides.
 
 use std::path::PathBuf;
 
@@ -15,15 +15,15 @@ pub struct Config {
     pub mode: Mode,
     /// On which nodes caps are moved.
     pub rollout: Rollout,
-    /// What is done about a straggler.
+    /// The policy against stragglers.
     pub policy: Policy,
     /// Limits that are narrower than the drivers'.
     pub caps: Caps,
-    /// Which clocks jobs may ask for, and how often.
+    /// Bounds on the clocks that jobs may ask for, and how often.
     pub clocks: Clocks,
-    /// When devices that were let go of are taken back.
+    /// When released devices are taken back.
     pub release: Release,
-    /// What the node as a whole may draw.
+    /// The power that the node as a whole may draw.
     pub node: Node,
     /// When jobs count as gone.
     pub jobs: Jobs,
@@ -31,15 +31,15 @@ pub struct Config {
     pub sampling: Sampling,
     /// How long a cap's effect is awaited.
     pub settle: Settle,
-    /// When a GPU that needs more than the others is one to look at.
+    /// When a GPU that needs more than the others is listed for repair.
     pub ailing: Ailing,
     /// Limits on what hooks may send.
     pub limits: Limits,
     /// How trials and the permanent hold-out are laid out.
     pub trial: Trial,
-    /// What power and time cost.
+    /// Prices of power and time.
     pub prices: Prices,
-    /// The knobs of the law (Table II of the Lit Silicon paper) and of its guards.
+    /// The parameters of the law (Table II of the Lit Silicon paper) and of its guards.
     pub law: litd_policies::Config,
 }
 
@@ -66,7 +66,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The law's knobs, with what else of the configuration a law has to know.
+    /// The law's parameters, with the other settings that a law has to know.
     pub(crate) fn knobs(&self) -> litd_policies::Config {
         let mut knobs = self.law.clone();
         knobs.model.prices = self.prices.known();
@@ -98,26 +98,26 @@ impl Default for Rollout {
     }
 }
 
-/// Which caps litd leaves behind when it stops or is off.
+/// The caps that litd leaves behind when it stops or is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExit {
-    /// Those that were found.
+    /// The caps found.
     Restore,
-    /// Those that were found, as far as `safe_budget` allows. The undo journal keeps the caps found,
-    /// so that a later `litd restore` with `on_exit = "restore"` goes back to them.
+    /// The caps found, as far as `safe_budget` allows. The undo journal keeps the caps found, so that a later
+    /// `litd restore` with `on_exit = "restore"` restores them.
     Hold,
 }
 
-/// What caps may be, where an administrator is stricter than the drivers.
+/// Bounds on caps where an administrator is stricter than the drivers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Caps {
-    /// What all GPU caps may add up to, in watts. Absent: the sum of the caps found at start.
+    /// The most that all GPU caps may add up to, in watts. Absent: the sum of the caps found at start.
     pub budget: Option<Watts>,
     /// The most that all GPU caps may add up to, in watts, while no fleet controller has a lease.
     pub safe_budget: Option<Watts>,
-    /// Which caps litd leaves behind when it stops or is off.
+    /// The caps that litd leaves behind when it stops or is off.
     pub on_exit: OnExit,
     /// No GPU's cap goes below this. Some drivers (MI300X) name 0 as the lowest.
     pub gpu_floor: Watts,
@@ -151,16 +151,15 @@ impl Default for Caps {
     }
 }
 
-/// Which clocks a job's ranks may ask for (a plan's), and how often.
+/// Bounds on the clocks that a job's ranks (a plan) may ask for, and how often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clocks {
     /// No GPU's clock is locked below this share of the highest that it can be locked to.
     pub floor_share: f64,
-    /// One GPU's clock is locked at most so often a second; of wishes that come faster the latest
-    /// counts.
+    /// How often a second one GPU's clock is locked at most; of faster wishes only the latest counts.
     pub per_second: f64,
-    /// And at most so often a minute, in the long run.
+    /// How often a minute it is locked at most, in the long run.
     pub per_minute: f64,
 }
 
@@ -174,14 +173,13 @@ impl Default for Clocks {
     }
 }
 
-/// When a device that was let go of is taken back without being told.
+/// When a released device is taken back without a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Release {
-    /// When it is seen, without opening it, that it was gone and is back, or that its driver was
-    /// loaded anew.
+    /// Take the device back when it has returned (seen without opening it) or its driver was loaded anew.
     pub take_back_on_return: bool,
-    /// After so long; 0: never.
+    /// Take it back after so many seconds; 0: never.
     pub take_back_seconds: f64,
 }
 
@@ -194,26 +192,25 @@ impl Default for Release {
     }
 }
 
-/// What the node as a whole may draw, where its BMC tells what it does.
+/// The power that the node as a whole may draw, where its BMC reports power.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Node {
-    /// What the node may draw, in watts: its feed's or its rack's. GPU caps never add up to more than
-    /// this leaves beside the CPU sockets' limits and the reserve. Absent: only a limit of the BMC's
-    /// bounds.
+    /// The node's power budget, in watts: that of its feed or its rack. GPU caps never add up to more than the
+    /// budget less the CPU sockets' limits and the reserve. Absent: only a limit of the BMC's applies.
     pub budget: Option<Watts>,
-    /// What is not GPU's or CPU's: fans, memory, network. What is measured counts, if it is more.
-    /// Absent: only what is measured, and no bound before it is.
+    /// Power of all other parts: fans, memory, network. If more is measured, the measured value counts. Absent:
+    /// only measured power counts, and nothing before it is measured.
     pub reserve: Option<Watts>,
 }
 
-/// What becomes of the caps of a job that is not heard of.
+/// The caps of a job that sends nothing any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnStale {
-    /// They stay as they are for as long as the job is connected.
+    /// The caps stay for as long as the job is connected.
     Hold,
-    /// They go back to what was found.
+    /// The caps found are restored.
     Restore,
 }
 
@@ -223,9 +220,9 @@ pub enum OnStale {
 pub struct Jobs {
     /// A job none of whose ranks sent anything for so long is stale.
     pub stale_seconds: f64,
-    /// What becomes of its caps then.
+    /// The caps of a stale job.
     pub on_stale: OnStale,
-    /// A rank whose connection broke may come back within so long; then the job has ended.
+    /// How long a rank whose connection broke may take to come back before its job counts as ended.
     pub reconnect_seconds: f64,
     /// A job on several nodes: this one waits for the others if in this share of an iteration, or
     /// more, all its GPUs do nothing but collectives with them.
@@ -249,16 +246,16 @@ impl Default for Jobs {
 pub struct Sampling {
     /// Every how many iterations one is profiled once the job has converged; 0: none.
     pub converged_period: u64,
-    /// Measuring iterations takes this share of a job's time at most: where it would take more, measured ones are
-    /// further apart, once three were measured.
+    /// The share of a job's time that measuring iterations may take. Where it would take more, measured iterations
+    /// are further apart, once three were measured.
     pub most_overhead: f64,
-    /// Warm-up is measured anew while any GPU's temperature has moved by more than this since it
-    /// began: what is still warming up gets slower by itself, and caps would be blamed for it.
+    /// Warm-up is measured anew while any GPU's temperature has moved by more than this since it began: a GPU that
+    /// is still warming up gets slower by itself, and caps would be blamed for it.
     pub steady_temperature: Kelvins,
     /// Mean iteration time that differs from that at convergence by more than this share brings
     /// the short period back.
     pub drift_iteration_share: f64,
-    /// A GPU's temperature that differs from that at convergence by more than this does too.
+    /// A GPU's temperature that differs from that at convergence by more than this brings it back, too.
     pub drift_temperature: Kelvins,
 }
 
@@ -284,15 +281,15 @@ pub enum Cooling {
     Liquid,
 }
 
-/// How long a cap's effect is awaited before samples count.
+/// How long to wait for a cap's effect before samples count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settle {
     /// How the GPUs are cooled.
     pub cooling: Cooling,
-    /// For so many seconds after a write no sample counts. Absent: as the cooling has it.
+    /// For so many seconds after a write no sample counts. Absent: the cooling's default.
     pub seconds: Option<f64>,
-    /// Nor for so many iterations.
+    /// For so many iterations after a write no sample counts.
     pub iterations: u64,
     /// Whether the seconds are fitted to what temperature and power show: to three time constants
     /// of the slowest GPU, between a quarter and twice of what is configured.
@@ -310,11 +307,11 @@ impl Default for Settle {
     }
 }
 
-/// When a GPU that needs more than the others is one to look at.
+/// When a GPU that needs more than the others is listed for repair.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ailing {
-    /// A cap that is above the median of its job's GPUs by more than this share ...
+    /// A cap above the median of its job's GPUs by more than this share ...
     pub above: f64,
     /// ... for so many hours of being steered.
     pub hours: f64,
@@ -329,17 +326,17 @@ impl Default for Ailing {
     }
 }
 
-/// What hooks may send.
+/// Bounds on what hooks may send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Connected hooks.
     pub sessions: usize,
-    /// Connected hooks of one user, in one pod or scheduler's job, that are not a rank of a job (yet).
-    /// Beyond them a newcomer has the place of one that has said nothing.
+    /// Connected hooks of one user, in one pod or scheduler's job, that are not (yet) a rank of a job. Beyond them
+    /// a newcomer takes the place of a hook that has said nothing.
     pub sessions_per_user: usize,
-    /// Connections a second of one user, in one pod or scheduler's job, in the long run; 64 may come at
-    /// once. Each has a driver asked something, and may begin and end a job.
+    /// Connections a second of one user, in one pod or scheduler's job, in the long run; 64 may come at once. Each
+    /// connection makes litd ask a driver, and may begin and end a job.
     pub connections_per_second: f64,
     /// Kernels in one sample of one rank.
     pub kernels: usize,
@@ -347,7 +344,7 @@ pub struct Limits {
     pub names: usize,
     /// Bytes of all kernel names of one rank.
     pub name_bytes: usize,
-    /// Frames a second of one rank; what is above is dropped, and far above is cut off.
+    /// Frames a second of one rank. Frames above it are dropped; a hook far above it is disconnected.
     pub frames_per_second: f64,
 }
 
@@ -390,7 +387,7 @@ impl Default for Trial {
     }
 }
 
-/// What power and time cost, in any one currency: both, or neither.
+/// Prices of power and time, in any one currency. Set both or neither.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prices {
@@ -401,7 +398,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Both, if there are both.
+    /// Both prices, if both are set.
     #[must_use]
     pub fn known(&self) -> Option<litd_units::Prices> {
         Some(litd_units::Prices {

@@ -32,11 +32,11 @@ use crate::writer::Writer;
 /// All devices are read so often.
 pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 
-/// A device that is to hold something else and takes longer, for that write or for what keeps it
-/// from it, is counted with the most that it may hold, and the others make room for it.
+/// A write, or the wait before it, that takes longer than this is not waited for any longer: the device counts
+/// with the most that it may hold, and the others make room for it.
 pub(crate) const SLOW: Nanos = Nanos(400_000_000);
 
-/// How long giving back may take when the daemon stops.
+/// How long restoring caps may take when the daemon stops.
 const STOP: Nanos = Nanos(15_000_000_000);
 
 pub(crate) fn seconds(seconds: f64) -> Nanos {
@@ -44,7 +44,7 @@ pub(crate) fn seconds(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9) as i64)
 }
 
-/// What is counted.
+/// Running totals for metrics.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub writes: u64,
@@ -63,7 +63,7 @@ pub(crate) struct Stopping {
 }
 
 impl Stopping {
-    /// It ends by then, whatever is left.
+    /// The daemon ends by then, whatever is left to do.
     pub fn until(self) -> Nanos {
         self.since + STOP
     }
@@ -73,19 +73,19 @@ impl Stopping {
 #[derive(Debug)]
 pub struct Core<S> {
     pub(crate) config: Config,
-    /// What was decided besides.
+    /// Decisions that override the configuration: commands, leases, kill switch.
     pub(crate) authority: Authority,
     pub(crate) devices: Devices,
     pub(crate) actuator: Actuator,
     /// Journal and audit log.
     pub(crate) writer: Writer<S>,
-    /// What was told last of the caps that go back.
+    /// The baseline that was last published.
     pub(crate) baseline: Baseline,
     pub(crate) node: Node,
     pub(crate) learned: Learned,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) jobs: BTreeMap<String, Job>,
-    /// What goes out.
+    /// Effects, events and counters on their way out.
     pub(crate) out: Outbox,
     pub(crate) totals: Totals,
     pub(crate) started: Nanos,
@@ -94,13 +94,13 @@ pub struct Core<S> {
     pub(crate) stopping: Option<Stopping>,
     /// Whether a predecessor died with caps changed.
     pub(crate) recovered: bool,
-    /// Whose subordinate ids are.
+    /// The owners of subordinate ids.
     pub(crate) owners: Owners,
     /// The processes that used each GPU, as its driver told last.
     pub(crate) last_holders: BTreeMap<usize, Vec<Peer>>,
-    /// How often each crowd's hooks connect.
+    /// How often the hooks of each crowd connect.
     pub(crate) arrivals: BTreeMap<Crowd, Bucket>,
-    /// And how often each process does, by its id and its user.
+    /// How often each process connects, by its id and its user.
     pub(crate) knocks: BTreeMap<(u32, u32), Bucket>,
     /// Trials, and harm.
     pub(crate) trials: Trials,
@@ -109,11 +109,11 @@ pub struct Core<S> {
     /// The GPU on which the power brake was pulled last, and until when that keeps caps from
     /// rising.
     pub(crate) braked: Option<(usize, Nanos)>,
-    /// Others who set caps here.
+    /// Foreign changes of caps on this node.
     pub(crate) rivals: Rivals,
-    /// What is kept of the node's condition.
+    /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
-    /// GPUs, by address, that are on the bus and not litd's.
+    /// GPUs on the bus that litd does not manage, by address.
     pub(crate) unmanaged: BTreeSet<String>,
     /// Whether the budget that was set is kept.
     pub(crate) keeping: Keeping,
@@ -121,17 +121,17 @@ pub struct Core<S> {
     pub(crate) told_forgetful: Vec<String>,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
-    /// Jobs that have opted out and have no processes on a GPU where another one's are.
+    /// Jobs that have opted out and have no processes on a GPU that another job uses.
     pub(crate) missed: BTreeMap<(usize, String), Missed>,
-    /// What was planned last.
+    /// The last plan.
     pub(crate) planned: Option<Planned>,
-    /// The devices that were to leave the journal last.
+    /// Set when devices may hold their caps found again; the next pass drops their journal entries.
     pub(crate) crossed_out: Vec<usize>,
 }
 
 impl<S: Store> Core<S> {
-    /// A daemon on these devices. What a predecessor left changed, according to the journal in
-    /// `store`, is given back first. `now` is monotonic time, `unix_seconds` the wall clock's.
+    /// A daemon on these devices. Caps that a predecessor left changed, according to the journal in `store`, are
+    /// restored first. `now` is monotonic time, `unix_seconds` the wall clock's.
     ///
     /// # Errors
     /// The journal can't be read, or is one of a newer version: nothing may be touched then.
@@ -147,15 +147,15 @@ impl<S: Store> Core<S> {
         core.recall_silent();
         core.look_again_at_all();
         core.recall_trial();
-        // After what was recovered: the caps found are not those of a predecessor.
+        // Runs after recovery, so that caps of a predecessor are not taken for caps found.
         core.follow_mode();
         core.say_hello();
         core.settle_up();
         Ok(core)
     }
 
-    /// `litd restore`: as [`Core::new`], but stopping from the start, so that nothing is written but
-    /// what is left behind.
+    /// `litd restore`: as [`Core::new`], but stopping from the start, so that only a predecessor's changes are
+    /// undone.
     ///
     /// # Errors
     /// As [`Core::new`].
@@ -175,7 +175,7 @@ impl<S: Store> Core<S> {
         Ok(core)
     }
 
-    /// The state with what a predecessor left; nothing is written yet.
+    /// The state with a predecessor's leftovers; nothing is written yet.
     fn open(
         config: Config,
         inventory: Vec<Device>,
@@ -187,7 +187,7 @@ impl<S: Store> Core<S> {
         let (mut writer, left) = Writer::open(store, boot_id)?;
         let store = writer.store_mut();
         let devices = Devices::new(inventory);
-        // Until a device has been read twice, what it could hold is for `judge_devices` to say.
+        // Until a device has been read twice, `judge_devices` says what it could hold.
         let unread = vec![(None, Watts::ZERO); devices.iter().count()];
         let actuator = Actuator::new(&unread, Watts::ZERO);
         let (learned, flaw) = match store.load_learned() {
@@ -249,7 +249,7 @@ impl<S: Store> Core<S> {
         Ok(core)
     }
 
-    /// The second look at each device, at once: the shell has read them before.
+    /// A second reading of each device, at once: the shell has taken the first.
     fn look_again_at_all(&mut self) {
         self.read_all();
         self.judge_devices();
@@ -273,13 +273,13 @@ impl<S: Store> Core<S> {
         self.say_all_untold();
     }
 
-    /// It is `unix_seconds` by the wall clock at `now`. Somebody may set that at any time, so the shell
-    /// says it before whatever else it tells.
+    /// The wall clock reads `unix_seconds` at `now`. Somebody may set the clock at any time, so the shell says
+    /// this before each other event.
     pub fn wall_clock(&mut self, now: Nanos, unix_seconds: f64) {
         self.out.set_clock(now, unix_seconds);
     }
 
-    /// Something has happened at `now`, which never goes back.
+    /// An event has happened at `now`, which never goes back.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>) {
         self.moves_on(now);
         match event {
@@ -307,20 +307,20 @@ impl<S: Store> Core<S> {
             Event::Time => {}
         }
         if self.now >= self.next_telemetry {
-            // Late is late: rounds that were missed are not made up for.
+            // Rounds that were missed are not made up for.
             self.next_telemetry = self.now + TELEMETRY;
             self.round();
         }
         self.settle_up();
     }
 
-    /// It is `now`, unless it has been later before.
+    /// Time moves on to `now`, unless it has been later before.
     pub(crate) fn moves_on(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         self.out.at(self.now);
     }
 
-    /// What is to be done, in order; the shell takes it after every call.
+    /// The effects so far, in order; the shell takes them after every call.
     pub fn effects(&mut self) -> Vec<Effect> {
         self.out.take()
     }
@@ -334,7 +334,7 @@ impl<S: Store> Core<S> {
             .filter_map(|(_, unit)| unit.answering.retry_at());
         let units = self.devices.iter();
         let slow = units.filter_map(|(device, unit)| self.overdue_at(device, unit));
-        // What is past has been dealt with; if it could not be, the next round will see.
+        // Deadlines that have passed were dealt with, or the next round will try again.
         let clocks = self.devices.iter();
         let clocks = clocks.filter_map(|(_, unit)| unit.clocks.waits_until());
         let soonest = retries
@@ -353,8 +353,8 @@ impl<S: Store> Core<S> {
         self.devices.gpus().count()
     }
 
-    /// The address where litd's metrics are to be can't be had, because of `why`: counted each time that it is
-    /// tried, told `at_first`. Another process that has it may tell anything there.
+    /// The socket for metrics could not listen at its address, because of `why`: counted at each attempt, reported
+    /// `at_first`. Another process that has the address may serve anything there.
     pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool, why: &std::io::Error) {
         self.out.error("metrics", "");
         if at_first {
@@ -375,8 +375,8 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Daemon, text));
     }
 
-    /// A client of a socket was sent away, because there are too many. Counted each time, logged within
-    /// reason.
+    /// A client of a socket was disconnected, because there are too many. Counted each time, logged at a limited
+    /// rate.
     pub fn crowded_out(&mut self, uid: Option<u32>) {
         self.out.refuse_noted("busy", || {
             let who = client(uid);
@@ -385,8 +385,8 @@ impl<S: Store> Core<S> {
         });
     }
 
-    /// A client of a socket was not answered: too much waits to be read. Counted each time, logged
-    /// within reason.
+    /// A client of a socket was not answered, because too many answers wait to be read. Counted each time, logged
+    /// at a limited rate.
     pub fn unanswered(&mut self, uid: Option<u32>) {
         self.out.refuse_noted("answers", || {
             let who = client(uid);
@@ -403,18 +403,18 @@ impl<S: Store> Core<S> {
         self.out.events(after)
     }
 
-    /// Where litd keeps what has to outlive it.
+    /// The storage of all that has to outlive litd.
     pub fn store(&self) -> &S {
         self.writer.store()
     }
 
-    /// Why the journal could not be written the last time it was to be, if it could not.
+    /// Why the last write to the journal failed; `None` if it did not.
     #[must_use]
     pub fn journal_trouble(&self) -> Option<&str> {
         self.writer.journal_trouble()
     }
 
-    /// Once a second: sensors, and whatever waits for time to pass.
+    /// Once a second: sensors, and all work that waits for time to pass.
     fn round(&mut self) {
         self.crossed_out.clear();
         self.read_all();
@@ -444,26 +444,26 @@ impl<S: Store> Core<S> {
         self.out.push(Effect::Alive);
     }
 
-    /// Whether a write is tried anew in a moment, and the disk with it.
+    /// Whether a write to the disk is tried again in a moment.
     pub(crate) fn waits_for_disk(&self) -> bool {
         self.devices
             .iter()
             .any(|(_, unit)| unit.answering.retry_at().is_some())
     }
 
-    /// Whether the journal is the file that litd has written, and whether trouble with it is over.
+    /// Checks that the journal is still the file that litd wrote, and whether trouble with it is over.
     pub(crate) fn check_journal(&mut self) {
         let is_waited_for = self.waits_for_disk();
         self.writer.check_journal(is_waited_for, &mut self.out);
     }
 
-    /// Brings targets, writes, reads and the journal up to what is known now.
+    /// Brings targets, writes, reads and the journal in line with the current state.
     pub(crate) fn settle_up(&mut self) {
         self.retry_writes();
         self.settle_by_hand();
         self.follow_opt_outs();
         self.replan();
-        // Each time round there is one device fewer to wait for.
+        // Each pass has one device fewer to wait for.
         while self.waits_no_longer() {
             self.replan();
         }
@@ -480,7 +480,7 @@ impl<S: Store> Core<S> {
         self.tidy_journal();
         // After the journal: what it no longer owes to a device opens that device no more.
         self.close_let_go();
-        // Once litd has said that it stops nobody is read any more: what was judged then is not to change.
+        // Once litd has said that it stops no device is read any more: the final state has been reported.
         if !self.stopping.is_some_and(|it| it.done) {
             self.devices.begin_wanted(self.now, &mut self.out);
         }
@@ -488,7 +488,7 @@ impl<S: Store> Core<S> {
         self.finish_stopping();
     }
 
-    /// Reads all devices, but for those that were let go of: reading would open them again.
+    /// Reads all devices except released ones, which a reading would open again.
     fn read_all(&mut self) {
         for device in 0..self.devices.iter().count() {
             if !self.may_open(device) {
@@ -501,7 +501,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What is wanted now is another thing than what devices have refused, however often: they are tried at once.
+    /// Targets have changed, so devices that have refused writes are tried at once.
     pub(crate) fn try_refused(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
             unit.answering.retries_now(self.now);
@@ -517,8 +517,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// When the others no longer wait for a device that is to hold something else, and that is busy or
-    /// tells one cap after the other.
+    /// When the others stop waiting for a device that has another target and is busy, or whose readings contradict
+    /// each other.
     fn overdue_at(&self, device: usize, unit: &Unit) -> Option<Nanos> {
         let suspect = unit.unbelieved.since().filter(|_| unit.was_read());
         let busy = unit.answering.doing().map(|(_, since)| since);
@@ -527,7 +527,7 @@ impl<S: Store> Core<S> {
         waited_for.then_some(since + SLOW)
     }
 
-    /// Stops to wait for devices that are overdue. Returns whether there were any.
+    /// Stops waiting for overdue devices. Returns whether there were any.
     fn waits_no_longer(&mut self) -> bool {
         let units = self.devices.iter();
         let overdue = |(device, unit)| self.overdue_at(device, unit);
@@ -549,15 +549,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What all GPU caps added up to when they were found.
+    /// The sum of all GPUs' caps found.
     pub(crate) fn found_on_gpus(&self) -> Watts {
         let gpus = self.devices.gpus();
         gpus.map(|(device, unit)| self.found_on(device, unit)).sum()
     }
 
-    /// What a GPU's cap was when it was found. One that can't be judged, and that litd has
-    /// not moved, takes nothing from the others: it holds what it came with, however much that is. One
-    /// that litd has moved does, until it is back and its power has followed.
+    /// A GPU's cap found, as far as it counts in that sum. A GPU that can't be judged and that litd has not moved
+    /// takes nothing from the others, whatever it holds. A GPU that litd has moved does, until its cap is restored
+    /// and its power has followed.
     pub(crate) fn found_on(&self, device: usize, unit: &Unit) -> Watts {
         let came = self.came_with(device, unit);
         let unjudged = unit.device.range.unjudged();
@@ -568,18 +568,18 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The cap that a device was found with; where that could not be read, the most that it may
-    /// hold: it is not touched, and the others need not make room for it.
+    /// The cap found on a device; where that could not be read, the most that it may hold: it is not touched, and
+    /// the others need not make room for it.
     pub(crate) fn came_with(&self, device: usize, unit: &Unit) -> Watts {
         unit.base().unwrap_or_else(|| self.actuator.most_of(device))
     }
 
-    /// What all GPU caps may add up to: as set, or what they added up to when they were found.
+    /// The most that all GPU caps may add up to: the budget set, or else the sum of the caps found.
     pub(crate) fn gpu_budget(&self) -> Watts {
         self.set_budget().unwrap_or_else(|| self.found_on_gpus())
     }
 
-    /// Begins to stop: what was found goes back, or litd leaves behind what the safe budget allows.
+    /// Begins to stop: restores the caps found, or goes to the caps that the safe budget allows.
     pub(crate) fn stop(&mut self) {
         if self.stopping.is_some() {
             return;
@@ -624,7 +624,7 @@ impl<S: Store> Core<S> {
             let left: BTreeSet<&str> = caps.chain(clocks).collect();
             let left: Vec<&str> = left.into_iter().collect();
             let left = match (left.is_empty(), self.above_on_exit()) {
-                // Nothing but what may still be done, which the journal keeps.
+                // Only late writes are left, and the journal has them.
                 (true, None) if !late.is_empty() => return self.say_stopped(),
                 (true, Some(above)) => above.to_string(),
                 _ => format!(
@@ -669,7 +669,7 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// Whose client of a socket that is, as far as it is known.
+/// The user of a socket's client, as far as known.
 fn client(uid: Option<u32>) -> String {
     uid.map_or("of the metrics".to_owned(), |uid| format!("of user {uid}"))
 }

@@ -1,4 +1,4 @@
-//! The devices of the node: what they told last, and whose their caps are.
+//! The devices of the node: their last readings, and who owns their caps.
 
 use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind, Operation};
@@ -21,42 +21,42 @@ use crate::standing::Standing;
 use crate::thermal::Thermal;
 use crate::unbelieved::Unbelieved;
 
-/// A write that failed may be done all the same.
+/// A failed write that may be done all the same, late.
 #[derive(Debug, Clone)]
 pub(crate) struct Landing {
-    /// Until then.
+    /// The end of that time.
     pub until: Nanos,
-    /// The caps that it may come to hold, each once; the last of them, if ever so many failed.
+    /// The different caps that the device may come to hold; the last of them if there were many.
     pub caps: Vec<Watts>,
-    /// Whether that would leave another cap than the one found.
+    /// Whether one of them is another cap than the one found.
     pub is_away: bool,
-    /// How that is known.
+    /// How litd knows of the write.
     pub source: Source,
-    /// Which of them was the last that a predecessor asked for: a device that holds it when it is first read has done
-    /// it. What holds an earlier one may hold it because that was asked for again since.
+    /// The predecessor's last write: a device that holds this cap at the first reading has done it. A device that
+    /// holds an earlier cap may have been set to it again by somebody since.
     pub last: Option<Watts>,
-    /// The largest of those for which others make room: writes that failed or got no answer. One that was answered as
-    /// done, and that somebody else's cap has taken the place of, has hardly been left to be done.
+    /// The largest of those caps for which others make room: writes that failed or got no answer. A write that was
+    /// confirmed and then replaced by somebody else's cap hardly comes back.
     pub most: Option<Watts>,
 }
 
 /// How litd knows of a write that may still be done. When litd is to end, it stays for its own only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// A predecessor wanted it last, by its journal, and nobody knows what became of it: its device's entry may
-    /// leave the journal at a stop, or it would stay after every crash.
+    /// The predecessor's journal has it as the last write, and its outcome is unknown. At a stop the device's
+    /// entry may leave the journal; otherwise entries would stay after every crash.
     Wish,
-    /// A predecessor's journal says that it failed, or its log does not say that it was done: its device's entry stays.
+    /// The predecessor's journal says that it failed, or its log does not confirm it: the device's entry stays.
     Log,
-    /// A write of this litd's failed.
+    /// A write of this litd failed.
     Own,
 }
 
-/// So many different caps are remembered that may land late.
+/// How many different late caps are remembered.
 const LATE_CAPS: usize = 32;
 
 impl Landing {
-    /// One more write has failed: it may be done until then.
+    /// Adds one more failed write, which may be done until then.
     pub fn and(earlier: Option<Self>, wanted: Watts, is_away: bool, until: Nanos) -> Self {
         let most = earlier.as_ref().and_then(|it| it.most);
         let is_away = is_away || earlier.as_ref().is_some_and(|it| it.is_away);
@@ -75,7 +75,7 @@ impl Landing {
         }
     }
 
-    /// What either may bring. Of a device that was let go of meanwhile a predecessor's entry is read once more.
+    /// Combines the late writes of both. The entry of a released device is read once more, after it was released.
     pub fn merged(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         let (Some(one), Some(other)) = (&one, &other) else {
             return one.or(other);
@@ -93,20 +93,21 @@ impl Landing {
         })
     }
 
-    /// Others make room for this write, which failed or got no answer.
+    /// Makes the others leave room for this write, which failed or got no answer.
     pub fn counting(mut self, wanted: Watts) -> Self {
         self.most = larger(self.most, Some(wanted));
         self
     }
 
-    /// What may be done on top of a cap that somebody else has set: all but giving back what litd had found before,
-    /// which nobody can tell from others who set that.
+    /// The late writes that matter on top of somebody else's cap: all except those of the cap that litd had found,
+    /// which nobody can tell from somebody's setting it.
     pub fn over(mut self, found: Option<Watts>) -> Option<Self> {
         self.is_away = true;
         self.without(|cap| found.is_some_and(|found| found.is_same_cap(cap)))
     }
 
-    /// What is left once a device was first read; `holds` says whether it holds what such a cap is rounded to.
+    /// The late writes that are left after the device's first reading; `holds` says whether it holds a given cap
+    /// as its driver rounds it.
     pub fn seen(self, holds: impl Fn(Watts) -> bool) -> Option<Self> {
         let done = self.last.filter(|&last| holds(last));
         self.without(|cap| done.is_some_and(|done| done.is_same_cap(cap)))
@@ -118,8 +119,8 @@ impl Landing {
         (!self.caps.is_empty()).then_some(self)
     }
 
-    /// A write of a predecessor's that its log does not say to be done. `is_away`: it would leave another cap than
-    /// the one found.
+    /// A predecessor's write that its log does not confirm. `is_away`: it would leave another cap than the one
+    /// found.
     pub fn of_log(cap: Watts, is_away: bool, is_last: bool, until: Nanos) -> Self {
         Self {
             until,
@@ -131,9 +132,9 @@ impl Landing {
         }
     }
 
-    /// What a predecessor wanted of a device that holds something else. Whether the last of it was done, and
-    /// undone by others, or is still to land, nobody can tell, so others make room for it unless the device holds what
-    /// its driver makes of it, as `rounds` says; an earlier one that failed may land as well.
+    /// The predecessor's last write to a device that holds another cap. Either it was done and undone by others,
+    /// or it is still to come; nobody can tell, so the others make room for it unless the device holds that cap as
+    /// its driver `rounds` it. An earlier failed write may still be done as well.
     pub fn of_predecessor(
         entry: &Entry,
         held: Watts,
@@ -158,57 +159,57 @@ fn larger(one: Option<Watts>, other: Option<Watts>) -> Option<Watts> {
     one.into_iter().chain(other).reduce(Watts::max)
 }
 
-/// One device.
+/// A device with all that litd knows of it.
 #[derive(Debug)]
 pub(crate) struct Unit {
     /// `gpu3`, `cpu0`.
     pub name: String,
-    /// Which it is and what its cap may be.
+    /// Identity of the device and range of its cap.
     pub device: Device,
-    /// When the operation that brought `device.reading` was asked for.
+    /// When the reading in `device.reading` was asked for.
     pub read_at: Nanos,
-    /// The cap that goes back at the end. Not known: the device is never touched.
+    /// The cap to restore. `None`: unknown, and the device is never touched.
     pub found: Option<Watts>,
-    /// What has become of the cap that an administrator asked for by hand.
+    /// The state of the administrator's override.
     pub by_hand: ByHand,
-    /// Whose its cap is.
+    /// The owner of its cap.
     pub standing: Standing,
-    /// Its job opted out of being steered.
+    /// Whether its job opted out of being steered.
     pub opted_out: bool,
     /// The job that uses it.
     pub job: Option<String>,
-    /// Whose processes use it.
+    /// The users whose processes use it.
     pub users: Users,
-    /// How it answers.
+    /// Operations and answers.
     pub answering: Answering,
-    /// How often it was trusted again after it had failed, before.
+    /// How often it was trusted again after failures.
     pub trust: Trust,
-    /// A write that failed, and that may be done all the same.
+    /// A failed write that may be done late.
     pub landing: Option<Landing>,
-    /// A CPU socket needed what it lent: it keeps it until then.
+    /// Until then a CPU socket that needed its watts lends none.
     pub keeps_until: Option<Nanos>,
-    /// What has limited it since its job's last sample.
+    /// Limiters since its job's last sample.
     pub window: Window,
     /// Whether its power follows its cap.
     pub following: Following,
     /// How long it takes to warm up.
     pub thermal: Thermal,
-    /// What it has told and nobody believes yet.
+    /// Readings that are not believed yet.
     pub unbelieved: Unbelieved,
     /// When it was reset.
     pub resets: Resets,
-    /// What its clocks are locked to.
+    /// State of its locked clocks.
     pub clocks: Clocks,
 }
 
 impl Unit {
     fn new(name: String, mut device: Device) -> Self {
-        // The cap found is what everything is undone to, and a single reading may be wrong: the first
-        // one counts once a second agrees.
+        // Every undo goes to the cap found, and a single reading may be wrong: the first one counts once a second
+        // agrees.
         let first = device.reading.take().map(|reading| reading.cap);
         let impossible = first.filter(|&cap| device.range.is_belied_by(cap));
         if let Some(cap) = impossible {
-            // One of the two is wrong, and nobody can say which.
+            // The reading or the range is wrong, and nobody can say which.
             device.range.refused(cap);
         }
         let range = device.range;
@@ -242,13 +243,13 @@ impl Unit {
         rounded || held.is_same_cap(wanted)
     }
 
-    /// Whether its users have had litd let go of it, or its job opts out: what is done to it may be their doing.
+    /// Whether its users had it released, or its job opts out: changes to it may be their doing.
     pub fn is_left_alone(&self) -> bool {
         let is_let_go = self.standing.let_go().is_some_and(|it| !it.by_mode);
         is_let_go || self.opted_out
     }
 
-    /// Its address.
+    /// The device's address.
     pub fn address(&self) -> &str {
         &self.device.identity.address
     }
@@ -263,26 +264,26 @@ impl Unit {
         self.device.identity.kind == DeviceKind::Gpu
     }
 
-    /// Whether its driver sets its default cap once nobody has it open any more.
+    /// Whether its driver sets its default cap once nobody has the GPU open any more.
     pub fn is_forgetful(&self) -> bool {
         let reading = self.device.reading;
         self.is_gpu() && reading.is_some_and(|reading| reading.forgetful)
     }
 
-    /// Whether its cap was read since litd started: until then nobody knows whose the cap is that it
-    /// holds, and nothing is written over it.
+    /// Whether it was read since litd started: until then nobody knows who set its cap, and nothing is written
+    /// over it.
     pub fn was_read(&self) -> bool {
         self.device.reading.is_some()
     }
 
-    /// Whether it was read last to hold this.
+    /// Whether the last reading shows this cap.
     pub fn reads(&self, cap: Watts) -> bool {
         let last = self.device.reading.map(|reading| reading.cap);
         last.is_some_and(|last| last.is_same_cap(cap))
     }
 
-    /// Whether its driver is to say what its cap may be: it has not, or it has said less than the
-    /// device was found with, which can't always have been true.
+    /// Whether its driver has to be asked for the range of its cap: it has told none, or one below the cap found,
+    /// which can't always have been true.
     pub fn is_to_tell(&self) -> bool {
         let range = &self.device.range;
         range.is_open() || self.found.is_some_and(|found| !range.admits(found))
@@ -294,8 +295,8 @@ impl Unit {
         range.is_some_and(|range| cap.is_same_cap(range.default))
     }
 
-    /// It is litd's, whatever was known of it before: what failed has been mended, or is to be seen anew. Returns
-    /// whose it was.
+    /// The device belongs to litd again, whatever was known of it before: failures have been mended, or will show
+    /// again. Returns its former standing.
     pub fn begins_anew(&mut self) -> Standing {
         let before = self.standing.take_back();
         self.answering.begins_anew();
@@ -303,7 +304,7 @@ impl Unit {
         before
     }
 
-    /// Whether it is known what it came with and what its cap may be.
+    /// Whether both its cap found and the range of its cap are known.
     pub fn is_judged(&self) -> bool {
         self.found.is_some() && self.device.range.known().is_some()
     }
@@ -313,7 +314,7 @@ impl Unit {
         self.standing.is_ours() && self.is_judged()
     }
 
-    /// Whether this is how a hook would call it.
+    /// Whether a hook means this device by this name.
     pub fn is_called(&self, name: &str) -> bool {
         let identity = &self.device.identity;
         identity.address.eq_ignore_ascii_case(name)
@@ -323,7 +324,7 @@ impl Unit {
                 .is_some_and(|uuid| uuid.eq_ignore_ascii_case(name))
     }
 
-    /// How low litd would ever set it, as far as that is known.
+    /// The lowest cap that litd would ever set, as far as known.
     pub fn floor(&self, caps: &Caps) -> Watts {
         let untold = match self.device.identity.kind {
             DeviceKind::Gpu => caps.gpu_floor,
@@ -335,10 +336,10 @@ impl Unit {
         }
     }
 
-    /// What litd may set: the driver's range, as far as the administrator allows it. A GPU's
-    /// ceiling is the cap that its driver starts with (its TDP), or the one found, if that is
-    /// higher; a CPU socket's is the limit found. A device whose driver does not tell its range has
-    /// one cap, the most that it could hold.
+    /// The limits of the caps that litd sets: the driver's range within the administrator's bounds. A GPU's
+    /// ceiling is the cap that its driver starts with (its TDP), or the cap found if that is higher; a CPU
+    /// socket's is the limit found. A device whose driver does not tell its range has one cap, the most that it
+    /// could hold.
     pub fn limits(&self, caps: &Caps) -> Limits {
         let CapRange {
             lowest,
@@ -363,7 +364,7 @@ impl Unit {
             }
             DeviceKind::Cpu => (caps.cpu_floor, found),
         };
-        // What is configured is for all devices; a driver takes no less than its lowest.
+        // The configured ceiling is for all devices; no driver takes less than its lowest cap.
         let ceiling = ceiling.max(lowest).min(highest);
         Limits {
             // A device whose highest cap is below the floor for all has that cap, and no other.
@@ -430,14 +431,14 @@ impl Devices {
         self.get(device).is_some_and(free)
     }
 
-    /// Whether an administrator had it let go of: its handles are to stay closed.
+    /// Whether an administrator had a device released: its handles are to stay closed.
     pub fn is_released(&self, device: usize) -> bool {
         self.get(device)
             .is_some_and(|unit| unit.standing.let_go().is_some())
     }
 
-    /// A cap that could not be given back to a device which was let go of is tried once more: nothing
-    /// holds the other devices' caps any longer.
+    /// A released device whose cap could not be restored is tried once more: the other devices' caps are no longer
+    /// in the way.
     pub fn try_once_more(&mut self) {
         for let_go in self
             .0
@@ -460,8 +461,7 @@ impl Devices {
         }
     }
 
-    /// A device may have another range than its driver has told: the driver is asked, and nothing is
-    /// written before it has answered.
+    /// A device's range may have changed: the driver is asked, and nothing is written before it has answered.
     pub fn ask_anew(&mut self, device: usize) {
         if let Some(unit) = self.get_mut(device) {
             unit.device.range.ask_anew();
@@ -475,15 +475,14 @@ impl Devices {
         }
     }
 
-    /// A device is to be closed, if it is `open`, and to stay so: what it was to tell nobody needs any
-    /// more, and asking would open it again.
+    /// Closes a device if it is `open`, and drops every other request: asking would open it again.
     pub fn want_closed(&mut self, device: usize, open: bool) {
         if let Some(unit) = self.get_mut(device) {
             unit.answering.want_closed(open);
         }
     }
 
-    /// Has a free device do something.
+    /// Has a free device do an operation.
     pub fn begin(&mut self, device: usize, operation: Operation, now: Nanos, out: &mut Outbox) {
         if let Some(unit) = self.get_mut(device) {
             unit.answering.begins(operation, now);
@@ -496,7 +495,7 @@ impl Devices {
         }
     }
 
-    /// Has all free devices do what is wanted of them.
+    /// Has all free devices do their next operations.
     pub fn begin_wanted(&mut self, now: Nanos, out: &mut Outbox) {
         for device in 0..self.0.len() {
             let unit = self.get_mut(device);

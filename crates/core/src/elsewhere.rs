@@ -1,4 +1,11 @@
-//! Jobs that run on other nodes, too: whether this node waits for the others.
+//! Jobs that also run on other nodes: whether this node waits for the others.
+//!
+//! Where this node waits, more power can't make the job faster here; but taking power from the GPUs that wait for
+//! this node's own straggler still saves energy. Where that is unknown, caps stay.
+//!
+//! Each sample gives two shares of its iteration: in one of them all GPUs here certainly do nothing but
+//! collectives with other nodes, in the other they possibly do. A wait for a slow network looks the same as a wait
+//! for a slow node, and is treated as one.
 //!
 //! Where it does, power can't make the job faster here; taking power from the GPUs that wait for
 //! this node's own straggler still saves it. Where it is not known, nothing is done.
@@ -13,18 +20,18 @@ use litd_traces::KernelClass;
 use litd_traces::live::{Reach, Waits};
 use litd_units::Nanos;
 
-/// So many samples in a row must say the same.
+/// How many samples in a row must agree.
 const AGREE: u32 = 5;
 
-/// After so many that did not, nothing is known, and no more of them are hurried.
+/// After so many samples that did not, the answer is unknown, and samples are no longer taken sooner for its sake.
 const PATIENCE: u32 = 50;
 
-/// Of one iteration.
+/// Shares of one iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Shares {
-    /// In this share of it all GPUs here wait for other nodes.
+    /// The share in which all GPUs here certainly wait for other nodes.
     certain: f64,
-    /// In this one they do at most; `None`: nothing is known of it.
+    /// The share in which they possibly do; `None`: unknown.
     possible: Option<f64>,
 }
 
@@ -46,7 +53,7 @@ enum Verdict {
     Leads,
 }
 
-/// What is known of one job.
+/// Whether a job waits for other nodes, as far as samples have shown.
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere {
     /// The first rank on this node, if nodes have consecutive ranks, as a hook says.
@@ -55,7 +62,7 @@ pub(crate) struct Elsewhere {
     scattered: bool,
     verdict: Verdict,
     last: Option<Shares>,
-    /// What the last samples in a row said, and how many they were.
+    /// The verdict of the last samples in a row, and their number.
     leaning: (Verdict, u32),
     /// Samples since the last that confirmed anything.
     doubts: u32,
@@ -87,8 +94,8 @@ impl Elsewhere {
         waits.add(times.enumerate().map(kernel));
     }
 
-    /// A sample has told. Answers whether that changes what may be done. `share`: from this share
-    /// of an iteration on the node waits.
+    /// Takes in a sample. Returns whether that changes the permitted policy. `share`: from this share of an
+    /// iteration on the node counts as waiting.
     pub fn sampled(&mut self, shares: Shares, share: f64) -> bool {
         self.last = Some(shares);
         let says = match shares {
@@ -130,7 +137,7 @@ impl Elsewhere {
         self.verdict == Verdict::Waits
     }
 
-    /// What may be done where this is asked for.
+    /// The policy that is permitted where this one is asked for.
     pub fn permitted(&self, policy: Policy) -> Policy {
         match (self.verdict, policy) {
             (Verdict::Leads, policy) => policy,
@@ -141,7 +148,7 @@ impl Elsewhere {
         }
     }
 
-    /// What is known, in words; `policy` is asked for.
+    /// The verdict in words, where `policy` is asked for.
     pub fn words(&self, policy: Policy) -> String {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let shares = self.last.map(|last| (last.certain, last.possible));

@@ -1,5 +1,5 @@
-//! What happens to the daemon, and what it wants done about it. The shell turns system calls
-//! into [`Event`]s and [`Effect`]s into system calls; tests make both up.
+//! The daemon's inputs and outputs. The shell turns system calls into [`Event`]s and [`Effect`]s into system
+//! calls; tests make both up.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub struct SessionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId(pub usize);
 
-/// Who is at the other end of a socket, as the kernel tells (`SO_PEERCRED`).
+/// The process at the other end of a socket, as the kernel tells (`SO_PEERCRED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Process id, in the daemon's namespace.
@@ -31,29 +31,29 @@ pub struct Peer {
 /// Why a connection's process can't be believed to be the one that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
-    /// That one has ended.
+    /// The process that connected has ended.
     Ended,
-    /// It began so shortly before it was looked at that it may have come after that one. Only on
-    /// kernels that know no better.
+    /// The process with this id began so shortly before it was looked at that it may have replaced the one that
+    /// connected. Only on kernels that can't tell.
     Unsure,
 }
 
 /// A device as the shell found it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
-    /// Which it is.
+    /// Identity of the device.
     pub identity: Identity,
-    /// What its cap may be, as far as the driver says.
+    /// Range of its cap, as far as the driver tells.
     pub range: Range,
-    /// The first reading; with the cap that is put back at the end. `None`: the device did not
-    /// answer, and is not touched before it has.
+    /// The first reading, with the cap to restore at the end. `None`: the device did not answer, and is not
+    /// touched before it has.
     pub reading: Option<Reading>,
 }
 
-/// What the node as a whole draws, as its BMC tells. Any of it may be absent, and any of it wrong.
+/// Power of the node as a whole, as its BMC tells. Any field may be absent, and any may be wrong.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeReading {
-    /// Who told: `redfish`, `ipmi`, `acpi`; empty if nobody did.
+    /// The source: `redfish`, `ipmi`, `acpi`; empty if none answered.
     pub source: String,
     /// The node's power.
     pub power: Option<Watts>,
@@ -63,27 +63,27 @@ pub struct NodeReading {
     pub inlet: Option<Celsius>,
     /// Power supplies that are there.
     pub supplies: Option<u32>,
-    /// Of those, the ones that are not well.
+    /// The number of supplies that have failed.
     pub failed: Option<u32>,
     /// Why the node is short of power, if it is.
     pub alarm: Option<String>,
 }
 
-/// What happens to the daemon.
+/// An input of the daemon.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A hook connected.
     Connected {
-        /// It, from now on.
+        /// The new session.
         session: SessionId,
-        /// Who it is.
+        /// The hook's process.
         peer: Peer,
         /// The job that a scheduler has put it into.
         home: Option<Home>,
     },
-    /// The process that made a hook's connection is not, or can't be told to be, the one that has its
-    /// id now. The shell says so before it hands on what a driver says of holders: as long as a
-    /// process lives, its id is no other's.
+    /// The process that made a hook's connection has ended, or can't be told from a later one with the same id.
+    /// The shell says so before it hands on a driver's answer about holders: while a process lives, no other has
+    /// its id.
     Doubted {
         /// The hook.
         session: SessionId,
@@ -94,14 +94,14 @@ pub enum Event<'a> {
     Frame {
         /// The hook.
         session: SessionId,
-        /// What it sent.
+        /// The frame's bytes.
         bytes: &'a [u8],
     },
-    /// A hook announced a frame that can't be. Nothing that follows can be read.
+    /// A hook announced a frame of an impossible length. Nothing that follows can be read.
     NoFrame {
         /// The hook.
         session: SessionId,
-        /// Why it can't be, in words.
+        /// Why the length is impossible, in words.
         why: &'a str,
     },
     /// A hook's connection ended, from its side or because [`Effect::Close`] was asked for.
@@ -109,36 +109,35 @@ pub enum Event<'a> {
         /// The hook.
         session: SessionId,
     },
-    /// A device has done, or failed to do, what [`Effect::Device`] asked for. There is at most
-    /// one operation under way per device.
+    /// A device has done, or failed to do, the operation that [`Effect::Device`] asked for. At most one operation
+    /// per device is under way.
     Device {
         /// The device.
         device: DeviceId,
         /// The outcome.
         reply: Reply,
     },
-    /// A device is there again after it was gone, or was bound to another driver: as it was seen
-    /// without opening it.
+    /// A device has returned after it was gone, or was bound to another driver; seen without opening it.
     Returned(DeviceId),
-    /// These GPUs, by address, are on the bus and none of the devices that litd was started with.
+    /// GPUs on the bus, by address, that were not there when litd looked for devices.
     Unmanaged(BTreeSet<String>),
-    /// A kill switch is there, and why, in words; or none is.
+    /// A kill switch has appeared, and why, in words; `None`: it is gone.
     KillSwitch(Option<String>),
     /// The node's power was read anew.
     NodePower(NodeReading),
-    /// The configuration was read anew.
+    /// The new configuration, after a reload.
     Reloaded(Box<Config>),
-    /// The configuration was to be read anew, and is none; why, in words.
+    /// The configuration could not be reloaded; why, in words.
     ReloadRefused(&'a str),
-    /// Somebody has meddled with what litd has outside, such as its sockets; how, in words.
+    /// Another program has changed litd's files, such as its sockets; how, in words.
     Outside(&'a str),
-    /// The daemon is to stop: give everything back.
+    /// The daemon is to stop: restore everything.
     Stop,
-    /// Nothing but that time has passed.
+    /// Time has passed.
     Time,
 }
 
-/// What the daemon wants done, in this order.
+/// An output of the daemon; the shell carries outputs out in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Send one frame (without its length prefix) to a hook. If its socket is full, drop it.
@@ -153,19 +152,19 @@ pub enum Effect {
         /// The hook.
         session: SessionId,
     },
-    /// Have a device do something; [`Event::Device`] follows, however long it takes.
+    /// Have a device do an operation; [`Event::Device`] follows, however long it takes.
     Device {
         /// The device.
         device: DeviceId,
-        /// What it is to do.
+        /// The operation.
         operation: Operation,
     },
-    /// Publish what every device is to hold when nobody steers it.
+    /// Publish the caps that devices have when nobody steers them.
     Baseline(crate::baseline::Baseline),
-    /// Log this.
+    /// Log this event.
     Log(litd_api::Event),
     /// The loop has done its round: feed the watchdog.
     Alive,
-    /// Everything is back, as far as devices answer. The shell may exit.
+    /// All caps are restored, as far as devices answer. The shell may exit.
     Stopped,
 }

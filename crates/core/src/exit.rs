@@ -1,5 +1,5 @@
-//! Which caps litd leaves behind when it stops or is off: those that were found, or, with
-//! `caps.on_exit = "hold"`, those that the safe budget allows.
+//! Caps that litd leaves behind when it stops or is off: the caps found or, with `caps.on_exit = "hold"`, caps
+//! within the safe budget.
 
 use litd_api::EventKind;
 use litd_units::Watts;
@@ -14,10 +14,10 @@ use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
-/// GPUs may hold more than what litd is to leave them with.
+/// GPUs may hold more than the safe budget that litd is to leave behind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AboveSafe {
-    /// What all GPUs together may hold.
+    /// The most that all GPUs together may hold.
     pub sum: Watts,
     /// The safe budget.
     pub safe: Watts,
@@ -50,12 +50,12 @@ fn without_persistence(gpus: &[String]) -> String {
 }
 
 impl<S: Store> Core<S> {
-    /// Whether litd is to leave everything as it should stay without litd.
+    /// Whether litd is stopping or off, so that caps have to become what stays without litd.
     pub(crate) fn is_leaving(&self) -> bool {
         self.stopping.is_some() || self.authority.is_off()
     }
 
-    /// What all GPU caps may add up to once litd has left, if that is bounded.
+    /// The bound on the sum of all GPU caps after litd has left, if there is one.
     pub(crate) fn budget_on_exit(&self) -> Option<Watts> {
         let caps = &self.config.caps;
         caps.safe_budget.filter(|_| caps.on_exit == OnExit::Hold)
@@ -66,29 +66,29 @@ impl<S: Store> Core<S> {
         self.is_leaving() && self.budget_on_exit().is_some()
     }
 
-    /// Whether a device was let go of only because litd is off, and is to stay within the safe budget:
-    /// its cap is nobody else's.
+    /// Whether a device was released only because litd is off, and is to stay within the safe budget: nobody else
+    /// owns its cap.
     pub(crate) fn is_held_off(&self, unit: &Unit) -> bool {
         unit.standing.let_go().is_some_and(|it| it.held) && self.holds()
     }
 
-    /// Whether a device was read since litd began to stop, if it has begun to: until then somebody else
-    /// may have been there.
+    /// Whether a device was read since litd began to stop, if it has: an older reading may miss somebody else's
+    /// change.
     pub(crate) fn is_fresh(&self, unit: &Unit) -> bool {
         self.stopping
             .is_none_or(|stopping| unit.read_at >= stopping.since)
     }
 
-    /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, and
-    /// that was read since litd began to stop.
+    /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, by a reading since
+    /// litd began to stop.
     pub(crate) fn is_left(&self, device: usize, unit: &Unit) -> bool {
         let target = self.actuator.target(device);
         self.left_view(device, unit).is_left(target)
     }
 
-    /// Whether all GPUs that obey hold what the safe budget allows. One that may still answer, and has
-    /// not been read since litd began to stop, or was reset and has not told its range since, is
-    /// waited for: nobody knows what it holds or may hold.
+    /// Whether all GPUs that obey are within the safe budget. A GPU that may still answer is waited for if it has
+    /// not been read since litd began to stop, or was reset and has not told its range since: nobody knows what it
+    /// may hold.
     pub(crate) fn is_within(&self) -> bool {
         let may_answer = |device: usize, unit: &Unit| {
             unit.answering.failures() < FAILURES
@@ -107,8 +107,8 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Whether GPUs may hold more than the safe budget that litd is to leave behind: because they do not
-    /// obey, hold what somebody else set, or no write could be written down.
+    /// Whether GPUs may hold more than the safe budget that litd is to leave behind: because they do not obey,
+    /// hold somebody else's cap, or a write could not be put on record.
     #[must_use]
     pub fn above_on_exit(&self) -> Option<AboveSafe> {
         let safe = self.budget_on_exit().filter(|_| self.is_leaving())?;
@@ -160,9 +160,9 @@ impl<S: Store> Core<S> {
         self.told_forgetful = gpus;
     }
 
-    /// The devices in the undo journal that are here, and do not hold the caps yet that they are to
-    /// be left with. Undoing needs to read the journal only: where it can't be written, a device that
-    /// has been given back, or is somebody else's, is none of them, although its entry stays.
+    /// The number of devices present that are in the undo journal and do not yet hold the caps that they are to be
+    /// left with. Only reading the journal is needed to undo: if it can't be written, a device that was restored
+    /// or is somebody else's does not count, although its entry stays.
     pub(crate) fn owed_entries(&self) -> usize {
         let uncrossed = self.writer.journal_trouble().is_some();
         let owed = |entry: &&Entry| {
@@ -170,7 +170,7 @@ impl<S: Store> Core<S> {
             let unit = device.and_then(|device| Some((device, self.devices.get(device)?)));
             unit.is_some_and(|(device, unit)| {
                 let theirs = unit.standing.is_kept();
-                // What somebody else has set stays, and with it an entry while a late write may be done on top of it.
+                // A foreign cap stays, and its entry with it while a late write may be done on top.
                 let stays = theirs && self.is_fresh(unit);
                 let done = stays || uncrossed && (theirs || self.is_back(device, unit));
                 let let_go = self.is_back_for_now(device, unit);
@@ -180,8 +180,8 @@ impl<S: Store> Core<S> {
         self.writer.entries().iter().filter(owed).count()
     }
 
-    /// The devices, by address, whose entries stay in the undo journal on purpose: they hold what the
-    /// safe budget allows.
+    /// The devices, by address, whose entries stay in the undo journal on purpose: they hold caps within the safe
+    /// budget.
     #[must_use]
     pub fn held_on_exit(&self) -> Vec<String> {
         if !self.holds() {

@@ -1,4 +1,4 @@
-//! What devices answer: caps written and read back, sensors, faults, and the hand of others.
+//! Answers of devices: caps written and read back, sensors, faults, and caps that others change.
 
 use litd_api::EventKind;
 use litd_policies::Written;
@@ -16,11 +16,11 @@ use crate::unbelieved::Heard;
 /// A failed write is tried again after so long.
 const RETRY: Nanos = Nanos(1_000_000_000);
 
-/// One that fails for long, less often.
+/// A device that fails for long is tried less often.
 const RETRY_FAULTY: Nanos = Nanos(5_000_000_000);
 
-/// And after so long one that has refused more than [`TIRELESS`] writes since it did one: each is on the disk and in
-/// the log.
+/// After so long a device that has refused more than [`TIRELESS`] writes in a row is tried again: each attempt is
+/// written to disk and to the log.
 const RETRY_REFUSED: Nanos = Nanos(15_000_000_000);
 
 /// See [`RETRY_REFUSED`].
@@ -42,7 +42,7 @@ impl<S: Store> Core<S> {
             let note = Note::info(EventKind::Fault, "answers again").device(unit.address());
             self.note(note);
         }
-        // One that failed waits for its time; another was only waited for no longer.
+        // A device whose write failed waits for its retry; a device that timed out was only no longer waited for.
         let waits = self.actuator.is_writing(device) || self.waits_for_retry(device);
         if !waits && self.actuator.has_failed(device) {
             self.actuator.retry(device);
@@ -58,7 +58,7 @@ impl<S: Store> Core<S> {
                 }
             }
             Reply::Identity(Ok((identity, range))) => self.has_identity(device, identity, range),
-            // Asked for again in the next round.
+            // The next round asks again.
             Reply::Identity(Err(error)) | Reply::Range(Err(error)) => {
                 self.range_refused(device, &error);
             }
@@ -90,7 +90,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A write has ended; it may have been one of an administrator's, `by_hand`.
+    /// A write has ended; `by_hand` if it was an administrator's override.
     fn has_written(
         &mut self,
         device: usize,
@@ -138,7 +138,7 @@ impl<S: Store> Core<S> {
                     self.out.error("ignored", &backend);
                 }
                 self.expect_late(device, wanted, true);
-                // What its driver makes of the wanted cap goes back after a crash, too.
+                // The cap as its driver rounds it has to be undone after a crash, too.
                 self.journal_late(device, held);
                 self.write_failed(device, &format!("was set to {wanted} and holds {held}"));
             }
@@ -161,9 +161,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a cap that was read back can only be somebody else's: it is neither the cap that was
-    /// there before nor the wanted one, nothing that litd ever wrote there, and nothing that the
-    /// driver makes of the wanted one by rounding it or cutting it to its limits.
+    /// Whether a cap that was read back can only be somebody else's: it is neither the cap before nor the wanted
+    /// one, nothing that litd ever wrote there, and nothing that the driver makes of the wanted one by rounding it
+    /// or cutting it to its limits.
     fn is_unexplained(
         &self,
         device: usize,
@@ -174,7 +174,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        // A driver cuts to a limit what is beyond that limit, and nothing else.
+        // A driver cuts to a limit only caps beyond that limit.
         let limit = |range: CapRange| {
             let lowest = held.is_same_cap(range.lowest) && wanted <= held;
             lowest || held.is_same_cap(range.highest) && wanted >= held
@@ -186,8 +186,8 @@ impl<S: Store> Core<S> {
         !(was_there || by_driver || ours)
     }
 
-    /// What is there right after a write may also be what the driver makes of caps without saying so. It is
-    /// left alone, and what goes back by hand then is told.
+    /// An unexpected cap right after a write may also come from a driver that changes caps without saying so. The
+    /// cap is left alone, and the administrator is told how to restore the old one by hand.
     fn tell_unexplained(&mut self, device: usize, wanted: Watts, held: Watts) {
         let Some((unit, found)) = self
             .devices
@@ -204,8 +204,8 @@ impl<S: Store> Core<S> {
         self.note(note);
     }
 
-    /// Somebody else's cap seems to be there: the device is read again before anything is decided,
-    /// because a single reading may be wrong.
+    /// A foreign cap seems to be there: the device is read again before anything is decided, because a single
+    /// reading may be wrong.
     fn look_again(&mut self, device: usize, seen: Watts) {
         if let Some(unit) = self.devices.get_mut(device) {
             unit.unbelieved.hears(seen, self.now);
@@ -215,8 +215,8 @@ impl<S: Store> Core<S> {
         self.devices.want_read(device);
     }
 
-    /// A reading is unlike all that is known: the device is read again at once. One whose readings
-    /// contradict each other counts with the most that it could hold, and fails if they go on to do so.
+    /// A reading is unlike all that is known: the device is read again at once. A device whose readings contradict
+    /// each other counts with the most that it could hold, and fails if they go on to do so.
     fn disbelieve(&mut self, device: usize, cap: Watts, heard: Heard) {
         self.actuator.suspect(device, cap);
         if let Heard::OtherwiseAgain(before) = heard {
@@ -227,24 +227,25 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a cap that is read is another than the one that is known, or than any that can be
-    /// there after a write of litd's, or of its predecessor's, whose outcome is not known.
+    /// Whether a cap that was read is neither the known one nor any that can be there after a write, of litd's or
+    /// its predecessor's, whose outcome is unknown.
     fn has_moved(&self, device: usize, cap: Watts) -> bool {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
         match (self.actuator.held(device), self.entry(unit.address())) {
             (Some(held), _) => !held.is_same_cap(cap) && !self.is_rounded(device, cap),
-            // A write that failed has left what was there before: that is no other cap.
+            // A failed write has left the cap before it: nothing has moved.
             (None, Some(_)) if unit.was_read() && unit.reads(cap) => false,
-            // Two looks for the cap that everything is undone to, and before that is taken for done.
+            // Every undo goes to this cap, so it takes two readings before it is believed, and two before an undo
+            // counts as done.
             (None, Some(entry)) => !matches!(entry.undo(cap), Undo::Write(_)) || !unit.was_read(),
             (None, None) => !unit.was_read() || unit.unbelieved.is_suspect(),
         }
     }
 
-    /// Whether a cap is what a driver has made of one of litd's that the device is known to hold: it tells at first what was
-    /// asked, and later what came of it. One that is more counts with that, and is judged as any other.
+    /// Whether a cap is one of litd's as the driver rounds it: a driver tells the requested cap at first, and the
+    /// rounded one later. A higher cap than asked for counts as it is, and is judged as any other.
     fn is_rounded(&self, device: usize, cap: Watts) -> bool {
         let unit = self
             .devices
@@ -267,12 +268,12 @@ impl<S: Store> Core<S> {
             return;
         };
         let sure = !may_land_late && unit.landing.is_none();
-        // Whatever a reset had made of its cap, litd has written since.
+        // A cap that a reset had left there has been replaced by litd's write.
         unit.resets.stop_waiting();
         unit.answering.has_written();
         if let Some(reading) = &mut unit.device.reading {
             reading.cap = held;
-            // What the driver enforced of the cap before says nothing about this one.
+            // The limit in force before the write says nothing about the new cap.
             reading.enforced = None;
         }
         let lowered = before.is_none_or(|before| held < before);
@@ -301,14 +302,14 @@ impl<S: Store> Core<S> {
         unit.has_failed_again();
         let ours = unit.standing.is_ours();
         let pause = match unit.answering.refusals() {
-            // Nobody is there any more later.
+            // No later time is left: litd stops.
             _ if ours || self.stopping.is_some() => RETRY,
             _ if unit.standing.let_go().is_some() => RETRY_FAULTY,
             ..=TIRELESS => RETRY_FAULTY,
             _ => RETRY_REFUSED,
         };
         unit.answering.retries_at(now + pause);
-        // What it holds is to be known before it is written to again.
+        // The device's cap has to be known before it is written again.
         let (failures, refusals) = (unit.answering.failures(), unit.answering.refusals());
         let first = failures == 1 && refusals <= FAILURES;
         let address = unit.address().to_owned();
@@ -321,8 +322,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device says that it holds what its driver says that it can't. One of the two is wrong; after
-    /// so many times nobody can say which.
+    /// A device holds a cap outside the range that its driver tells. One of the two is wrong; after several times
+    /// nobody can say which.
     fn read_impossible(&mut self, device: usize, cap: Watts) {
         let cause = format!("it says {cap}, which this device can't hold");
         let Some(error) = self.misread(device, cause) else {
@@ -335,8 +336,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device has told a cap that can't be believed: that is a failed reading. Returns it as the error
-    /// that it counts as.
+    /// A device has told a cap that can't be believed: that counts as a failed reading. Returns the error to
+    /// report.
     fn misread(&mut self, device: usize, cause: String) -> Option<PowerError> {
         let error = PowerError::Driver {
             device: self.devices.get(device)?.address().to_owned(),
@@ -359,13 +360,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device does not do what it is told: it is given back, as far as it lets itself be, and left alone until
-    /// it is mended, is reset or an administrator resumes it; only for a budget it is lowered meanwhile.
+    /// A device does not do what it is told: its cap is restored as far as possible, and it is left alone until it
+    /// recovers, is reset or an administrator resumes it. Only for a budget it is lowered meanwhile.
     pub(crate) fn fault(&mut self, device: usize, why: &str) {
         self.fault_counting(device, None, why);
     }
 
-    /// The same; `not_in_force`: what it counts with because the cap that it reads is not what limits it.
+    /// The same; `not_in_force`: the watts that it counts with, because the cap that it reads does not limit it.
     pub(crate) fn fault_counting(&mut self, device: usize, not_in_force: Option<Watts>, why: &str) {
         let now = self.now;
         let Some(unit) = self.devices.get_mut(device) else {
@@ -373,7 +374,7 @@ impl<S: Store> Core<S> {
         };
         unit.following.stop_awaiting();
         let address = unit.address().to_owned();
-        // One that was never read is not litd's to touch anyway, and becomes so once it answers.
+        // A device that was never read is not touched anyway, and joins once it answers.
         if unit.was_read() {
             unit.fails(now, not_in_force);
         }
@@ -382,7 +383,7 @@ impl<S: Store> Core<S> {
         self.standing_changed(device);
     }
 
-    /// The job of a device whose standing has changed can't be steered any more, or can again.
+    /// The standing of a device has changed: its job can no longer be steered, or can again.
     pub(crate) fn standing_changed(&mut self, device: usize) {
         let now = self.now;
         if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
@@ -393,7 +394,7 @@ impl<S: Store> Core<S> {
         if let Some(name) = job {
             self.suspend_or_resume(&name);
         }
-        // A CPU socket has no job of its own, and may be part of a plan.
+        // A CPU socket has no job of its own, but plans may count on it.
         self.plan_around(device);
     }
 
@@ -408,7 +409,7 @@ impl<S: Store> Core<S> {
             return self.read_impossible(device, reading.cap);
         }
         let now = self.now;
-        // One reading that is unlike all that is known is looked at twice.
+        // A single reading that is unlike all that is known is taken twice.
         let moved = self.has_moved(device, reading.cap);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -429,15 +430,16 @@ impl<S: Store> Core<S> {
         self.writer
             .log_reading(device, called, enforced, &mut self.out);
         let known = self.actuator.held(device);
-        // A write that failed, and was done all the same, or one of a predecessor's: before it the
-        // device drew no more than what litd has found or written there.
+        // A failed write, or a predecessor's, was done after all: before it the device drew no more than the caps
+        // that litd has found or written there.
         let unsure = self.devices.get(device).map(Unit::address);
         let unsure = unsure.and_then(|address| self.entry(address));
         let unsure = unsure.filter(|_| known.is_none()).map(Entry::most);
         let anew = last.is_some_and(|last| reading.counts_anew(&last));
         match known.or(last.map(|last| last.cap)) {
             Some(held) if moved && !first => self.cap_moved(device, held, reading.cap, anew),
-            // It holds what was asked of it, and after a crash the same goes back.
+            // The device holds the requested cap as its driver rounds it; that cap, too, has to be undone after a
+            // crash.
             _ if self.is_rounded(device, reading.cap) => self.journal_late(device, reading.cap),
             _ => {
                 self.actuator.observe(device, reading.cap);
@@ -452,7 +454,7 @@ impl<S: Store> Core<S> {
         self.forget_late(device, asked);
         if first || known.is_none() {
             self.found_late(device, reading.cap, last.is_none());
-            // What a CPU socket came with is not the GPUs'.
+            // The watts of a CPU socket's limit found don't belong to the GPUs.
             self.bind();
         }
         self.note_limits(device);
@@ -471,18 +473,18 @@ impl<S: Store> Core<S> {
         let most = self.actuator.most_of(device);
         self.actuator.observe(device, cap);
         self.cap_settles(device);
-        // What is there now is to be judged, and no longer what a reset before has made of it.
+        // The present cap is judged from now on, not the one that an earlier reset had left.
         let unit = self.devices.get_mut(device);
         let before = unit.and_then(|unit| unit.resets.judged());
         let (held, anew) = before.map_or((held, anew), |reset| (reset.held, true));
         if self.landed_by_hand(device, cap) || self.is_leftover(device, cap) {
             if anew {
-                // What lands late begins no counter anew.
+                // A late write does not reset an energy counter.
                 self.devices.ask_anew(device);
                 self.begin_anew(device);
             }
             self.overwrote(device, cap);
-            // Its power has yet to follow a cap that it came to hold late, as any other.
+            // Power has yet to follow a cap that the device came to hold late, as with any other cap.
             self.doubt(device, most);
             return self.journal_late(device, cap);
         }
@@ -490,20 +492,20 @@ impl<S: Store> Core<S> {
             && anew
             && !unit.is_default(cap)
         {
-            // It may have another default since it was reset: whose cap this is tells its driver.
+            // The reset may have changed the device's default: its driver has to tell before the cap is judged.
             unit.resets.waits_for_driver(Reset { held, cap });
             return self.devices.ask_anew(device);
         }
         self.judge_moved(device, held, cap, anew);
     }
 
-    /// Somebody else has set a cap, which stays; `found` was to go back before. A write that failed, or a
-    /// predecessor's, may still be done on top of it: then theirs goes back, so it stands in the journal from now on.
+    /// A foreign cap was set, and stays; `found` was to be restored before. A failed write, or a predecessor's,
+    /// may still be done on top of it: then the foreign cap is restored, so it enters the journal now.
     fn leave_to_them(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        // What failed before answers by now, and holds what somebody meant.
+        // The device that had failed answers again, with a cap that somebody set on purpose.
         unit.standing.take();
         let address = unit.address().to_owned();
         self.forget_entry(&address);
@@ -522,13 +524,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A write that litd or a predecessor had under way was done. Where somebody else had set a cap meanwhile, that is
-    /// what goes back.
+    /// A late write of litd's or a predecessor's was done. If it replaced somebody else's cap, that cap is
+    /// restored.
     fn overwrote(&mut self, device: usize, cap: Watts) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        // Without such a write under way `found` is not theirs, but what was there before.
+        // Without a late write outstanding `found` is the cap before, not somebody else's.
         let theirs = unit.found.filter(|_| unit.landing.is_some());
         let theirs = theirs.filter(|theirs| !theirs.is_same_cap(cap));
         let Some(theirs) = theirs.filter(|_| unit.standing.overwrite()) else {
@@ -542,7 +544,7 @@ impl<S: Store> Core<S> {
         self.note(note);
     }
 
-    /// The driver of a device that was reset to another cap than its default has told what that is now.
+    /// The driver has told the new default of a device that had been reset to another cap than its old default.
     pub(crate) fn judge_reset(&mut self, device: usize) {
         let unit = self.devices.get_mut(device);
         let reset = unit.and_then(|unit| unit.resets.judged());
@@ -551,7 +553,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whose doing it is that a device holds another cap: a reset's, or somebody else's.
+    /// Decides whether a reset or somebody else has changed a device's cap.
     fn judge_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
         let now = self.now;
         let touched = self.is_journaled(device);
@@ -560,14 +562,14 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = unit.address().to_owned();
-        // One that was taken from litd, and is moved again: whoever did that is still there.
+        // The device was taken from litd before, and is moved again: its rival is still there.
         let (again, found) = (unit.standing.is_foreign(), unit.found);
         if again || !steered && !touched {
-            // Nobody's cap but theirs: what goes back is what was found last.
+            // A foreign change: the new value becomes the cap found.
             unit.found = Some(cap);
             let at_default = unit.is_default(cap);
             if at_default {
-                // A reset, perhaps, or another part: nothing is written before it has said what it is.
+                // After a reset, or with another part, nothing is written before the device has told its identity.
                 self.devices.ask_anew(device);
             }
             let is_reset = anew && at_default;
@@ -587,8 +589,8 @@ impl<S: Store> Core<S> {
             }
             return;
         }
-        // Its user can have his GPU reset as often as he likes: left alone at its default it would take from
-        // the others' GPUs what it has too much.
+        // A user can have his GPU reset as often as he likes: if it stayed at its default, its excess would be
+        // taken from the others' GPUs.
         if unit.is_default(cap) && unit.resets.may_be_reset(anew, now) {
             self.devices.ask_anew(device);
             self.begin_anew(device);
@@ -600,7 +602,7 @@ impl<S: Store> Core<S> {
         let at_default = unit.is_default(cap);
         unit.following.stop_awaiting();
         if unit.standing.let_go().is_some() {
-            // What it holds is others' doing, and stays.
+            // The foreign cap stays, and becomes the cap found.
             unit.found = Some(cap);
         }
         let text = format!(
@@ -615,8 +617,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device that was reset is another than the one that has failed: it is litd's again, so that a budget
-    /// is enforced on it. Returns whether it had failed.
+    /// A failed device that was reset belongs to litd again, so that budgets are enforced on it. Returns whether
+    /// it had failed.
     fn begin_anew(&mut self, device: usize) -> bool {
         let is_faulty = |unit: &&mut Unit| unit.standing.is_faulty();
         let Some(unit) = self.devices.get_mut(device).filter(is_faulty) else {

@@ -1,6 +1,5 @@
-//! Whose a GPU is: which processes use it, as its driver tells, and whose they are. A hook is let in
-//! as the process and the user that the driver names, or not at all; and a GPU that processes of
-//! several users use is no one's to steer.
+//! The owner of a GPU: which processes use it, as its driver tells, and of which users. A hook is let in only as a
+//! process and user that the driver names. A GPU that several users' processes use is not steered.
 
 use std::collections::BTreeSet;
 
@@ -23,24 +22,24 @@ use crate::tenant::Tenant;
 /// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
 const EVERY: u64 = 10;
 
-/// Every so many those of GPUs whose clocks a rank has locked: the next user's processes are not to run long
-/// at the clock of one that has gone.
+/// The same for GPUs whose clocks a rank has locked: the next user's processes should not run long at the clock of
+/// a rank that has gone.
 const LOCKED_EVERY: u64 = 2;
 
-/// Every so many rounds they are asked how they divide those GPUs: newer ones switch to MIG without a
-/// reset that anybody would notice, and MPS can be started at any time.
+/// Every so many rounds the drivers are asked how they divide those GPUs: newer ones switch to MIG without a
+/// visible reset, and MPS can be started at any time.
 const DIVIDED_EVERY: u64 = 60;
 
-/// So many users of one GPU are named.
+/// How many users of one GPU are named.
 const NAMED: usize = 8;
 
-/// Whose processes use a GPU, as its driver told last.
+/// The users of a GPU, as its driver told last.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Users {
-    /// One user's at most, as far as is known.
+    /// At most one user, as far as known.
     #[default]
     One,
-    /// Several users': its cap and its clocks are nobody's.
+    /// Several users: nobody may move its cap or its clocks.
     Several,
 }
 
@@ -51,12 +50,12 @@ fn holds(holders: &[Holder], peer: Peer) -> bool {
     holders.iter().any(same)
 }
 
-/// Whose processes use a GPU. In two pods the same number is two users. Its job counts besides, as a job may have
-/// begun that is not seen on its GPU yet.
+/// The users whose processes use a GPU. The same uid in two pods counts as two users. The GPU's job counts
+/// besides, because it may not be visible on the GPU yet.
 fn users_of(holders: &[Holder], job: Option<&Job>) -> BTreeSet<Tenant> {
     let user = |it: &Holder| Tenant::of(it.uid, Home::of(&it.cgroup).as_ref());
     let mut users: BTreeSet<Tenant> = holders.iter().map(user).collect();
-    // Of a job in no pod nobody knows more than the user: it may run in the pod that litd runs in, too.
+    // For a job outside pods only the user is known: it may run in litd's own pod, too.
     let is_seen = |job: &&Job| job.home.is_none() && holders.iter().any(|it| it.uid == job.uid);
     let unseen = job.filter(|job| !is_seen(job));
     users.extend(unseen.map(|job| Tenant::of(job.uid, job.home.as_ref())));
@@ -99,19 +98,19 @@ impl<S: Store> Core<S> {
                 self.refuse(id, no);
             }
         }
-        // A hello that came after the question needs another answer.
+        // For a hello that came after the question the driver has to be asked again.
         if !self.asking(device).is_empty() {
             self.devices.want_holders(device);
         }
     }
 
-    /// Whether a process used a device when its driver told last which ones do.
+    /// Whether a process used a device by its driver's last answer.
     pub(crate) fn is_known_holder(&self, peer: Peer, device: usize) -> bool {
         let told = self.last_holders.get(&device);
         told.is_some_and(|told| told.contains(&peer))
     }
 
-    /// Why nobody is let in on a GPU that is not one job's.
+    /// Why a GPU that is shared admits no hook.
     fn is_shared(&self, device: usize) -> Option<No> {
         let unit = self.devices.get(device)?;
         let reason = format!(
@@ -122,7 +121,7 @@ impl<S: Store> Core<S> {
         Some(No::new(RefusalCode::GpuShared, "gpu_shared", reason).for_now())
     }
 
-    /// A GPU has come to be used by several users, or by one again.
+    /// A GPU is now used by several users, or by one again.
     fn note_users(&mut self, device: usize, holders: &[Holder]) {
         let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
         let owner = job.and_then(|name| self.jobs.get(name));
@@ -171,7 +170,7 @@ impl<S: Store> Core<S> {
         let Some(gone) = gone else {
             return;
         };
-        // What it asked for ends with it, also while its connection may come back.
+        // Requests of the process end with it, also while its connection may come back.
         gone.peer.pid = 0;
         if let Some(id) = gone.session {
             let reason = "its process no longer uses the GPU";
@@ -182,8 +181,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Asks the drivers now and then who holds the GPUs of jobs and those that two jobs are said to have, and each time
-    /// of one whose rank has lost its connection and has locked the clocks: those are not to outlive its process.
+    /// Asks the drivers now and then who holds the GPUs of jobs, and those that two jobs are said to have. GPUs
+    /// whose rank has lost its connection and has locked clocks are asked about each time: locks must not outlive
+    /// the process.
     pub(crate) fn check_holders(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
         let in_turn = self.rounds.is_multiple_of(EVERY);
@@ -202,7 +202,7 @@ impl<S: Store> Core<S> {
             asked_for.extend(self.shared_with_a_spared_job());
         }
         for device in asked_for {
-            // Asking would open one again that was let go of.
+            // Asking would open a released device again.
             if !self.devices.is_released(device) {
                 self.devices.want_holders(device);
                 if self.rounds.is_multiple_of(DIVIDED_EVERY) {
@@ -212,7 +212,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The driver can't tell: then nobody is let in.
+    /// The driver can't tell holders: then no hook is let in.
     pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
         for id in self.asking(device) {
             let reason = format!("the driver does not tell which processes use it: {cause}");

@@ -1,5 +1,5 @@
-//! What hooks do: connect, introduce themselves, send, and go. Nothing that they send is
-//! believed before it has been checked, and nothing that they do costs more than their share.
+//! Hooks connect, introduce themselves, send frames, and go. No frame is believed before it has been checked, and
+//! no hook can use more than its share of litd's time and memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,35 +24,35 @@ use crate::session::{Crowd, Session, Stage};
 use crate::standing::Standing;
 use crate::store::Store;
 
-/// A hook that has not introduced itself by then is sent away.
+/// A hook that has not introduced itself after so long is disconnected.
 const INTRODUCTION: Nanos = Nanos(10_000_000_000);
 
-/// A hook says hello as soon as it has connected; so long litd may take to hear it.
+/// A hook says hello as soon as it has connected; litd may take so long to hear it.
 const BREATH: Nanos = Nanos(200_000_000);
 
-/// So many hooks of a crowd may connect at once.
+/// How many hooks of a crowd may connect at once.
 const ARRIVALS_AT_ONCE: f64 = 64.0;
 
 /// Crowds whose arrivals are counted.
 const KNOWN_CROWDS: usize = 1024;
 
-/// So many notices of one connection are logged.
+/// How many notices of one connection are logged.
 const NOTICES: u32 = 8;
 
 /// A refused hook may try again after so long, where the reason may pass.
 const RETRY: Nanos = Nanos(5_000_000_000);
 
-/// So many frames above the rate are dropped; then the connection is closed.
+/// How many frames above the rate are dropped before the connection is closed.
 const PATIENCE: u32 = 10_000;
 
-/// For each frame that is within the rate so many of the dropped ones are forgiven: a hook is
-/// closed only if it sends more than ten times what it may.
+/// How many dropped frames are forgiven for each frame within the rate: a hook is closed only if it sends more
+/// than ten times its rate.
 const FORGIVEN: u32 = 9;
 
 /// A refusal in the making.
 pub(crate) struct No {
     code: RefusalCode,
-    /// For the counter.
+    /// The label for the counter.
     label: &'static str,
     reason: String,
     may_pass: bool,
@@ -76,7 +76,7 @@ impl No {
     }
 }
 
-/// Forgets half of the buckets, those from which least was taken: whoever comes too often is still known.
+/// Forgets half of the buckets, those from which least was taken: peers that come too often stay known.
 fn forget_fullest<K: Ord>(arrivals: &mut BTreeMap<K, Bucket>, now: Nanos) {
     let mut all: Vec<_> = std::mem::take(arrivals).into_iter().collect();
     all.sort_by(|(_, one), (_, other)| one.level(now).total_cmp(&other.level(now)));
@@ -84,20 +84,19 @@ fn forget_fullest<K: Ord>(arrivals: &mut BTreeMap<K, Bucket>, now: Nanos) {
     arrivals.extend(all);
 }
 
-/// Why nobody is let in on a GPU that was let go of: whether a process holds it can't be asked without
-/// opening that.
+/// Why a released GPU admits no hook: asking for its holders would open it.
 fn let_go_of(name: &str) -> No {
     let reason = format!("litd has let go of {name} until `litctl resume {name}`");
     No::new(RefusalCode::Busy, "let_go", reason).for_now()
 }
 
 impl<S: Store> Core<S> {
-    /// From now on subordinate ids count as their owners; hooks that are connected stay in their crowds.
+    /// From now on subordinate ids count as their owners; connected hooks stay in their crowds.
     pub fn set_owners(&mut self, owners: Owners) {
         self.owners = owners;
     }
 
-    /// With whom a process of this user, in this job of a scheduler's, is counted.
+    /// The crowd in which a process of this user, in this job of a scheduler's, is counted.
     #[must_use]
     pub fn crowd(&self, uid: u32, home: Option<&Home>) -> Crowd {
         Crowd::of(self.owners.owner(uid), home)
@@ -114,8 +113,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Why somebody who has just connected is sent away at once. Whoever comes too often takes nobody's
-    /// place.
+    /// Why a new connection is closed at once. A crowd that connects too often takes nobody's place.
     fn unwelcome(&mut self, newcomer: &Session) -> Option<No> {
         let crowd = newcomer.crowd();
         if self.stopping.is_some() {
@@ -136,19 +134,18 @@ impl<S: Store> Core<S> {
         (!has_room).then(|| No::new(RefusalCode::Busy, "busy", reason).for_now())
     }
 
-    /// How many hooks of a crowd are no ranks. Ranks don't count: whoever holds no GPU can't keep those
-    /// out who do.
+    /// How many hooks of a crowd are not ranks. Ranks don't count, so that connections without a GPU can't keep
+    /// out those that hold one.
     fn strangers_of(&self, crowd: &Crowd) -> usize {
         let sessions = self.sessions.values().filter(|it| it.is_stranger());
         sessions.filter(|it| it.crowd() == crowd).count()
     }
 
-    /// Whether there is room for one more of this crowd's: one of the hooks that are no ranks gives its place
-    /// up. Whoever has said nothing for a while goes before whoever has just come or has said hello; of
-    /// those one of the largest crowd, and of those the oldest. One whose process uses the GPU that it names, as
-    /// the driver told last, stays. So nobody who only holds connections, or names GPUs that he does not use,
-    /// keeps others out, however many users he is. Where the newcomer's own crowd has as many as it may, one of
-    /// those goes, if it has said nothing.
+    /// Makes room for one more hook of this crowd, if possible: a hook that is not a rank gives up its place.
+    /// Hooks that have been silent for a while go first, then those of the largest crowd, and of those the oldest.
+    /// A hook whose process uses the GPU that it names, by the driver's last answer, stays. So nobody keeps others
+    /// out by holding connections or naming GPUs that he does not use, under however many users. If the newcomer's
+    /// own crowd is full, one of its silent hooks goes.
     fn make_room(&mut self, crowd: &Crowd, crowded: bool) -> bool {
         let is_silent = |session: &Session| matches!(session.stage, Stage::New);
         let is_idle = |session: &Session| is_silent(session) && self.now >= session.since + BREATH;
@@ -181,8 +178,8 @@ impl<S: Store> Core<S> {
         true
     }
 
-    /// The process that made a connection has ended, or can't be told from one that came after it:
-    /// its id may be another's by now, and so may its connection.
+    /// The process that made a connection has ended, or can't be told from a later one with the same id: another
+    /// process may hold the connection now.
     pub(crate) fn doubted(&mut self, id: SessionId, doubt: Doubt) {
         let known = self.sessions.get(&id);
         if known.is_none_or(|session| matches!(session.stage, Stage::Refused)) {
@@ -204,21 +201,21 @@ impl<S: Store> Core<S> {
         self.refuse(id, no.for_now());
     }
 
-    /// A rank's process has ended: what it asked for ends with it, and whoever comes in its place is
-    /// another, whatever its id.
+    /// A rank's process has ended: its requests end with it, and a successor counts as another process, whatever
+    /// its id.
     fn process_ended(&mut self, id: SessionId) {
         let stage = self.sessions.get(&id).map(|session| &session.stage);
         if let Some(Stage::Attached { job, rank }) = stage
             && let Some(job) = self.jobs.get_mut(job)
             && let Some(rank) = job.ranks.get_mut(rank)
         {
-            // No process has this one.
+            // No process has the id 0.
             rank.peer.pid = 0;
         }
     }
 
-    /// Whether a crowd has not connected too often of late: each hook asks a driver something, and may
-    /// begin and end a job.
+    /// Whether a crowd has not connected too often of late: each hook makes litd ask a driver, and may begin and
+    /// end a job.
     fn may_arrive(&mut self, crowd: &Crowd) -> bool {
         let now = self.now;
         if self.arrivals.len() >= KNOWN_CROWDS && !self.arrivals.contains_key(crowd) {
@@ -232,8 +229,8 @@ impl<S: Store> Core<S> {
             .take(now)
     }
 
-    /// Whether a process has not connected far too often of late, and is heard at all: asked before anything
-    /// else is asked about it, so that whoever connects without end costs next to nothing.
+    /// Whether a process may connect at all, because it has not connected far too often of late. Checked before
+    /// anything else, so that endless connecting costs next to nothing.
     pub fn may_knock(&mut self, now: Nanos, peer: Peer) -> bool {
         let key = (peer.pid, peer.uid);
         if self.knocks.len() >= KNOWN_CROWDS && !self.knocks.contains_key(&key) {
@@ -290,7 +287,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A frame that can't be: a longer one than there is room for, or an empty one.
+    /// A frame of an impossible length: longer than its room, or empty.
     pub(crate) fn no_frame(&mut self, id: SessionId, why: &str) {
         self.totals.frames += 1;
         let refused = |session: &Session| matches!(session.stage, Stage::Refused);
@@ -304,7 +301,7 @@ impl<S: Store> Core<S> {
             return;
         };
         match (&session.stage, message) {
-            // Newer hooks may say what this daemon doesn't understand.
+            // Newer hooks may send messages that this daemon does not know.
             (_, FromHook::Unknown) => {}
             (Stage::New, FromHook::Hello(hello)) => self.hello(id, hello),
             (Stage::Attached { job, rank }, message) => {
@@ -326,17 +323,17 @@ impl<S: Store> Core<S> {
                 let reason = "the first message must be a hello";
                 self.refuse(id, No::new(RefusalCode::Malformed, "malformed", reason));
             }
-            // What comes before the welcome is not waited for.
+            // A frame before the welcome is refused at once.
             (Stage::Checking { .. } | Stage::Refused, _) => self.out.refuse("too_early"),
         }
     }
 
-    /// A hook says who it is: the driver is asked whether its process holds that GPU.
+    /// A hook introduces itself: the driver is asked whether its process holds that GPU.
     fn hello(&mut self, id: SessionId, mut hello: Hello) {
         let Some(session) = self.sessions.get(&id) else {
             return;
         };
-        // Whose job it is, its control group says; what it says of itself is a label.
+        // The control group determines the job; the hook's own name for it is only a label.
         hello.job = job_name(session.home.as_ref(), session.peer.uid, &hello.job);
         if let Some(over) = session.home.as_ref().and_then(|home| self.has_ended(home)) {
             let reason = format!("its scheduler says that {over} is over");
@@ -359,7 +356,7 @@ impl<S: Store> Core<S> {
 
     fn check_hello(&self, hello: &Hello) -> Result<usize, No> {
         if self.authority.is_off() {
-            // Whether it holds its GPU can't be asked without opening that.
+            // Asking whether the process holds its GPU would open a released device.
             return Err(No::new(RefusalCode::Busy, "off", "litd is off").for_now());
         }
         if litd_proto::negotiate(hello.protocol).is_none() {
@@ -427,7 +424,7 @@ impl<S: Store> Core<S> {
         let restarted = rank.peer.pid != peer.pid;
         (rank.peer, rank.left) = (peer, None);
         if restarted {
-            // Another process: it may have gone back to a checkpoint.
+            // A new process may have gone back to a checkpoint.
             rank.iteration = 0;
             job.count_anew();
         }
@@ -471,8 +468,8 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// What this user's job is called where another user's has its name, or had it when the job came: it
-    /// keeps what it is called until it ends. Whoever takes a name first takes it from nobody else.
+    /// The name of this user's job where another user's job has its name, or had it when this job came. A job
+    /// keeps its name until it ends, and taking a name first keeps nobody else out.
     fn own_name(&self, uid: u32, home: Option<&Home>, name: &str) -> Option<String> {
         let own = of_user(uid, name);
         let has_own = |job: &Job| job.uid == uid && job.home.as_ref() == home;
@@ -483,14 +480,13 @@ impl<S: Store> Core<S> {
         is_own.then_some(own)
     }
 
-    /// Whether this rank of this job may be here: one user per job, one job per GPU, one rank
-    /// per GPU.
+    /// Whether this rank of this job may attach: one user per job, one job per GPU, one rank per GPU.
     fn check_place(&self, peer: Peer, hello: &Hello, device: usize) -> Result<(), No> {
         let taken = |reason: String| No::new(RefusalCode::GpuTaken, "gpu_taken", reason).for_now();
         let unit = self.devices.get(device);
         let owner = unit.and_then(|unit| unit.job.as_deref());
         if let Some(owner) = owner.filter(|&owner| owner != hello.job) {
-            // The other job's name is not this user's business.
+            // A user is not shown the name of another user's job.
             let theirs = self.jobs.get(owner).is_some_and(|job| job.uid != peer.uid);
             let owner = if theirs { "another user" } else { owner };
             return Err(taken(format!(
@@ -583,7 +579,7 @@ impl<S: Store> Core<S> {
         self.trial_tick(name, tick);
     }
 
-    /// A hook has something to tell. A connection may do so a few times.
+    /// A hook sends a notice for the log. Each connection may send a few.
     fn noticed(&mut self, id: SessionId, name: &str, rank: u32, notice: &Notice) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
@@ -603,7 +599,7 @@ impl<S: Store> Core<S> {
         self.profiler_told(id, name, notice);
     }
 
-    /// Part of what a job's ranks sent is left out: counted each time, logged within reason.
+    /// Part of a sample is left out: counted each time, logged at a limited rate.
     fn left_out(&mut self, name: &str, label: &'static str, why: String) {
         let note = || Note::warning(EventKind::Job, why.clone()).job(name);
         self.out.refuse_noted(label, note);
@@ -612,7 +608,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A job was heard of.
+    /// A frame of a job has come.
     fn heard(&mut self, name: &str) {
         let now = self.now;
         if let Some(job) = self.jobs.get_mut(name) {
@@ -663,7 +659,7 @@ impl<S: Store> Core<S> {
         self.tell_hooks(&name);
     }
 
-    /// Sessions that never introduced themselves.
+    /// Disconnects sessions that never introduced themselves.
     pub(crate) fn check_sessions(&mut self) {
         let now = self.now;
         let overdue = self.sessions.iter().filter_map(|(&id, session)| {
@@ -683,7 +679,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Sends those away whose GPU was let go of before its driver has said whether they hold it.
+    /// Disconnects hooks whose GPU was released before its driver has confirmed that they hold it.
     pub(crate) fn turn_away(&mut self, device: usize) {
         let Some(name) = self.devices.get(device).map(|unit| unit.name.clone()) else {
             return;
@@ -702,7 +698,7 @@ impl<S: Store> Core<S> {
         sessions.collect()
     }
 
-    /// Jobs of which nothing is heard, or whose ranks did not come back.
+    /// Finds stale jobs, and jobs whose ranks did not come back.
     pub(crate) fn check_jobs(&mut self) {
         let patience = seconds(self.config.jobs.reconnect_seconds);
         let silence = seconds(self.config.jobs.stale_seconds);
@@ -722,7 +718,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A sample whose GPUs can't be read does not keep later ones out.
+    /// A sample whose GPUs can't be read is dropped, so that later ones can come in.
     fn drop_unread(&mut self, name: &str) {
         let patience = seconds(self.config.caps.answer_seconds);
         let now = self.now;
@@ -734,7 +730,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Ranks that did not come back in time are gone.
+    /// Ranks that did not come back in time are removed.
     fn lose_ranks(&mut self, name: &str, patience: Nanos) {
         let now = self.now;
         let Some(job) = self.jobs.get_mut(name) else {
@@ -796,7 +792,7 @@ impl<S: Store> Core<S> {
         self.out.push(Effect::Send { session, bytes });
     }
 
-    /// Tells a hook why it is sent away, counts and logs it, and closes its connection.
+    /// Tells a hook why it is disconnected, counts and logs it, and closes its connection.
     pub(crate) fn refuse(&mut self, id: SessionId, no: No) {
         let Some(session) = self.sessions.get_mut(&id) else {
             return self.out.refuse(no.label);
@@ -823,7 +819,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Why a job can't be steered, if one of its GPUs is not litd's to move, or steering did harm.
+    /// Why a job can't be steered: one of its GPUs may not be moved, or steering did harm.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
         let harm = self.trials.harm_to(&self.tenant_of(job));
         harm.or_else(|| self.not_ours(job))

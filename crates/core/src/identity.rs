@@ -1,5 +1,5 @@
-//! Devices that come back as something else: after a reset, a rebind of the driver or a change of
-//! partitions, identity and limits are read anew before anything is written.
+//! Devices that may have changed: after a reset, a rebind of the driver or a change of partitions, identity and
+//! limits are read anew before anything is written.
 
 use litd_api::EventKind;
 use litd_power::{CapRange, Identity, PowerError, Sharing};
@@ -12,7 +12,7 @@ use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 
-/// Why a GPU's cap is not one job's, if it is not.
+/// Why a GPU's cap does not belong to one job; `None` if it does.
 pub(crate) fn shared(unit: &Unit) -> Option<&'static str> {
     divided(unit).or(match unit.users {
         Users::One => None,
@@ -31,7 +31,7 @@ pub(crate) fn divided(unit: &Unit) -> Option<&'static str> {
 }
 
 impl<S: Store> Core<S> {
-    /// A device has told what it is and what its cap may be: it was reset, or was asked now and then.
+    /// A device has told its identity and range, after a reset or a regular question.
     pub(crate) fn has_identity(&mut self, device: usize, identity: Identity, range: CapRange) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -50,14 +50,14 @@ impl<S: Store> Core<S> {
         }
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
         let held = unit.device.reading.map(|reading| reading.cap);
-        // One that holds a cap of litd's is the part that litd has written, whatever its driver says.
+        // A device that holds a cap of litd's is the part that litd has written, whatever its driver says.
         let entry = self.writer.entry(&known.address);
         let is_ours = |entry: &Entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign);
         let ours = entry.is_some_and(is_ours);
         let other =
             differs(&known.serial, &identity.serial) || differs(&known.uuid, &identity.uuid);
         if other && held.is_none() && entry.is_some() {
-            // What it holds tells, and was not read yet since it was let go of: it is asked again then.
+            // Only its cap can tell, and that was not read since the device was released: then it is asked again.
             unit.device.range.ask_anew();
             return self.devices.want_read(device);
         }
@@ -65,7 +65,7 @@ impl<S: Store> Core<S> {
         let (was, back) = (divided(unit), unit.back());
         unit.device.identity = identity;
         let told = Range::from(range);
-        // What was read before the device was let go of says nothing of it now.
+        // A reading before the release says nothing of the device now.
         let read = unit.device.range.unjudged().is_some() || unit.found.is_some();
         let belied = read && held.is_some_and(|held| !told.admits(held));
         let belied = belied
@@ -75,7 +75,7 @@ impl<S: Store> Core<S> {
                 .is_some_and(|held| !told.admits(held));
         match told {
             Range::Told(_) if !belied => unit.device.range = told,
-            // Both can't be true, or the range has no room: the driver is asked again.
+            // Cap and range contradict each other, or the range is empty: the driver is asked again.
             _ => self.range_doubted(device, "it tells a range that the device's cap belies"),
         }
         let Some(unit) = self.devices.get_mut(device) else {
@@ -88,7 +88,7 @@ impl<S: Store> Core<S> {
             self.part_was_replaced(device, &address);
         }
         if self.devices.get(device).and_then(Unit::back) != back {
-            // A driver that is asked every second is not to be quoted every second.
+            // A driver that is asked every second is reported once.
             self.note_shrunk(device);
         }
         if let Some(how) = now.filter(|_| now != was) {
@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The cap that it holds is the part's own, and nothing of the old part's is owed to it.
+    /// The cap that it holds is the new part's own, and nothing of the old part is to be restored.
     fn part_was_replaced(&mut self, device: usize, address: &str) {
         let held = self.actuator.held(device);
         if let Some(unit) = self.devices.get_mut(device) {
@@ -116,8 +116,8 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Foreign, text).device(address));
     }
 
-    /// The cap found may be more than the device's driver takes by now. The device goes as near to it
-    /// as it can, and the cap found stays in the undo journal until it can go there.
+    /// The cap found may exceed the driver's highest cap by now. The device goes as near to it as possible, and
+    /// the cap found stays in the undo journal until it can be restored.
     pub(crate) fn note_shrunk(&mut self, device: usize) {
         let Some(unit) = self.devices.get(device) else {
             return;

@@ -1,4 +1,4 @@
-//! One training job on this node: its ranks, the samples they send, and its loop.
+//! A training job on this node: its ranks, the samples they send, and its loop.
 
 use std::collections::BTreeMap;
 
@@ -18,35 +18,35 @@ use crate::settle::Moved;
 use crate::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
 
-/// Iterations of which not all ranks have been heard yet, at most.
+/// How many iterations may be incomplete (not sent by all ranks) at a time.
 const PENDING: usize = 2;
 
-/// One rank of a job.
+/// A rank of a job.
 #[derive(Debug, Clone)]
 pub(crate) struct Rank {
-    /// Its GPU, by position in the inventory.
+    /// The rank's GPU, by position in the inventory.
     pub device: usize,
-    /// Its hook, while it is connected.
+    /// The session of the rank's hook, while it is connected.
     pub session: Option<SessionId>,
     /// The process.
     pub peer: Peer,
-    /// Since when it is not connected.
+    /// Since when the hook is not connected; `None` while it is.
     pub left: Option<Nanos>,
-    /// The last iteration that it told of.
+    /// The last iteration that the rank has reported.
     pub iteration: u64,
 }
 
-/// An iteration that some ranks have sent.
+/// An iteration that not all ranks have sent yet.
 #[derive(Debug)]
 struct Pending {
     live: Live,
-    /// Of a job that runs on other nodes, too.
+    /// Waits for other nodes, of a job that runs on several.
     waits: Waits,
     duration: Nanos,
 }
 
 impl Pending {
-    /// The memory that it takes.
+    /// The memory that the iteration takes.
     fn bytes(&self) -> usize {
         self.live.bytes() + self.waits.bytes()
     }
@@ -55,44 +55,43 @@ impl Pending {
 /// An iteration that all ranks have sent; it waits for the devices to be read.
 #[derive(Debug)]
 pub(crate) struct Measured {
-    /// Its number.
+    /// The iteration's number.
     pub iteration: u64,
-    /// What it shows.
+    /// Leads, busy times and so on of all ranks.
     pub report: LiveReport,
     /// Wall time: that of the slowest rank.
     pub duration: Nanos,
     /// When the last rank's part arrived; readings must be younger.
     pub at: Nanos,
-    /// How much of it this node waits for other nodes, if the job has any.
+    /// The shares of it in which this node waits for other nodes, if the job has any.
     pub elsewhere: Option<Shares>,
 }
 
-/// What the last sample showed of each rank's GPU.
+/// The last sample's values for each rank's GPU.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shown {
     /// Lead values.
     pub leads: Vec<Nanos>,
-    /// Over how many kernels each of them is summed.
+    /// The number of kernels over which each lead value is summed.
     pub summands: u32,
     /// Busy fractions.
     pub busy: Vec<f64>,
-    /// What it can show.
+    /// The kinds of evidence that the sample has.
     pub shows: Shows,
 }
 
 /// Why a rank's part of a sample was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeftOut {
-    /// The iteration is older than one that is known whole.
+    /// The iteration is older than one that is complete.
     Old,
     /// A name id that is not in the dictionary.
     UnknownName,
     /// The parts don't fit together; in words.
     Unaligned(String),
-    /// What the ranks have sent of iterations that are not whole takes more bytes than they have
-    /// room for.
+    /// Incomplete iterations take more bytes than the ranks' room for them.
     NoRoom {
-        /// That room, in bytes.
+        /// The room, in bytes.
         most: usize,
     },
 }
@@ -100,57 +99,57 @@ pub(crate) enum LeftOut {
 /// A job.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Its name: what its scheduler calls it, and what its hooks say.
+    /// The job's name: what its scheduler calls it, and then what its hooks say.
     pub name: String,
     /// The user whose processes its ranks are.
     pub uid: u32,
-    /// What its scheduler calls it.
+    /// The scheduler's job.
     pub home: Option<Home>,
     /// Ranks on this node, as its hooks say.
     pub expected: u32,
-    /// Ranks on all nodes, as the hook says that came first.
+    /// Ranks on all nodes, as the first hook said.
     pub world_size: u32,
-    /// Whether this node waits for those.
+    /// Whether this node waits for other nodes.
     pub elsewhere: Elsewhere,
     /// Ranks on this node that have been here.
     pub ranks: BTreeMap<u32, Rank>,
     /// Kernel names of all its ranks.
     pub names: Names,
-    /// The room that each rank brings, in bytes, for what iterations that are not whole have shown.
+    /// The bytes that each rank adds to the room for incomplete iterations.
     rank_room: usize,
     pending: BTreeMap<u64, Pending>,
-    /// A whole sample that waits for readings.
+    /// A complete sample that waits for readings.
     pub measured: Option<Measured>,
     last_sampled: Option<u64>,
-    /// Its loop, once all ranks were here.
+    /// The job's loop, once all ranks were here.
     pub controller: Option<Controller>,
-    /// Why nothing is done for it although something was asked for.
+    /// Why the job has no plan although a policy was asked for.
     pub no_plan: Option<PlanError>,
-    /// What the loop said last.
+    /// The loop's last message.
     pub why: String,
     /// When its caps moved last.
     pub moved: Option<Moved>,
-    /// Its hooks profile nothing while its caps settle.
+    /// Whether its hooks are told to profile nothing while its caps take effect.
     pub sleeps: bool,
-    /// Why it is not steered: a device of its is not litd's to move.
+    /// Why the job is not steered: one of its devices may not be moved.
     pub suspended: Option<String>,
-    /// Nothing was heard of it for too long.
+    /// Whether no frame has come for too long.
     pub stale: bool,
-    /// When any rank was heard last.
+    /// When the last frame of any rank came.
     pub heard: Nanos,
     /// The caps that its loop asks for.
     pub ask: Option<CapVector>,
     /// CPU sockets whose limits its loop moves.
     pub cpus: Vec<usize>,
-    /// What its devices hold for a trial's sake; its loop rests meanwhile.
+    /// Set while a trial decides what its devices hold; its loop rests meanwhile.
     pub lab: Option<Lab>,
-    /// Its hold-out.
+    /// The job's hold-out.
     pub held_out: HeldOut,
-    /// What its hooks were told last.
+    /// The directive last sent to its hooks.
     pub directive: Directive,
     /// Iteration times.
     pub ticks: Ticks,
-    /// So many samples are still taken at the short period although it has converged.
+    /// How many samples are still taken at the short period although the job has converged.
     pub alert: u32,
     /// Temperatures at convergence, per rank.
     pub reference_heat: Vec<Option<Celsius>>,
@@ -158,19 +157,18 @@ pub(crate) struct Job {
     pub warm_up_heat: Option<Vec<Option<Celsius>>>,
     /// How often its loop changed caps, over all its plans.
     pub adjustments: u32,
-    /// What the last sample showed.
+    /// The last sample's values.
     pub shown: Shown,
     /// Samples that counted, and those that did not.
     pub samples: (u64, u64),
-    /// The hash of what it runs, once a sample has told.
+    /// The hash of the job's computation, once a sample has shown it.
     pub workload: Option<u64>,
     /// Whether the learned distribution was looked for.
     pub recalled: bool,
 }
 
 impl Job {
-    /// A job of which one rank is here: its hook's word counts for all.
-    /// `gpus` is how many the node has.
+    /// A job with its first rank, whose word counts for all. `gpus` is the number of the node's GPUs.
     pub fn new(hello: &Hello, uid: u32, home: Option<Home>, gpus: usize, now: Nanos) -> Self {
         Self {
             name: hello.job.clone(),
@@ -210,13 +208,12 @@ impl Job {
         }
     }
 
-    /// Whether it runs on other nodes, too. Then this node's straggler may not be the job's: what
-    /// all ranks here wait for may be elsewhere.
+    /// Whether the job also runs on other nodes. Then all ranks here may wait for a straggler elsewhere.
     pub fn leaves_the_node(&self) -> bool {
         self.world_size > self.expected
     }
 
-    /// What may be done for it where this policy is asked for.
+    /// The policy that is permitted for this job where this one is asked for.
     pub fn permitted(&self, policy: Policy) -> Policy {
         match self.leaves_the_node() {
             true => self.elsewhere.permitted(policy),
@@ -224,7 +221,7 @@ impl Job {
         }
     }
 
-    /// Whether no GPU of it may get more than it was found with: more would help nobody.
+    /// Whether no GPU of the job may get more than its cap found, because more would not help.
     pub fn may_only_lose(&self) -> bool {
         self.leaves_the_node() && self.elsewhere.waits()
     }
@@ -235,12 +232,12 @@ impl Job {
         self.expected as usize == connected.count()
     }
 
-    /// Its GPUs, in the order of its ranks.
+    /// The job's GPUs, in the order of its ranks.
     pub fn gpus(&self) -> impl Iterator<Item = usize> + '_ {
         self.ranks.values().map(|rank| rank.device)
     }
 
-    /// Its GPUs, and the CPU sockets that its loop moves: the order of its cap vectors.
+    /// The job's GPUs, then the CPU sockets that its loop moves: the order of its cap vectors.
     pub fn devices(&self) -> Vec<usize> {
         self.gpus().chain(self.cpus.iter().copied()).collect()
     }
@@ -250,13 +247,12 @@ impl Job {
         self.cpus.contains(&socket)
     }
 
-    /// Whether its loop moves a device's cap, or keeps it where it was while a GPU is let go of.
+    /// Whether the job's loop moves a device's cap, or keeps it while a GPU of the job is released.
     pub fn moves(&self, device: usize) -> bool {
         !self.stale && self.asks_for(device)
     }
 
-    /// Whether its loop has asked for a cap of a device, which is held, too, while nothing is heard
-    /// of the job.
+    /// Whether the job's loop has asked for a cap of a device; it is also kept while the job is stale.
     pub fn asks_for(&self, device: usize) -> bool {
         let own = || self.counts_on(device) || self.gpus().any(|gpu| gpu == device);
         self.ask.is_some() && own()
@@ -267,13 +263,13 @@ impl Job {
         self.ranks.values().filter_map(|rank| rank.session)
     }
 
-    /// The latest iteration that any rank told of.
+    /// The latest iteration that any rank has reported.
     pub fn iteration(&self) -> u64 {
         let iterations = self.ranks.values().map(|rank| rank.iteration);
         iterations.max().unwrap_or(0)
     }
 
-    /// Where its loop is.
+    /// The state of its loop.
     pub fn state(&self) -> Option<State> {
         self.controller.as_ref().map(Controller::state)
     }
@@ -283,7 +279,7 @@ impl Job {
         self.ask.is_some() && self.suspended.is_none() && !self.stale
     }
 
-    /// Starts its loop, or starts it over, with a plan.
+    /// Starts the loop, or restarts it, with a plan.
     pub fn begin(&mut self, plan: Plan, config: &Config) {
         self.controller = Some(Controller::new(plan, config.knobs()));
         self.start_over();
@@ -317,19 +313,19 @@ impl Job {
         now.iter().zip(then).any(moved)
     }
 
-    /// Leaves out what has been sent of iterations that are not whole: the ranks have changed.
+    /// Drops incomplete iterations: the ranks have changed.
     pub fn drop_pending(&mut self) {
         self.samples.1 += self.pending.len() as u64;
         self.pending.clear();
         self.drop_measured();
     }
 
-    /// Leaves out the sample that waits for readings.
+    /// Drops the sample that waits for readings.
     pub fn drop_measured(&mut self) {
         self.samples.1 += u64::from(self.measured.take().is_some());
     }
 
-    /// Its iterations are counted anew: a rank came back at an earlier one.
+    /// Counts the job's iterations anew: a rank came back at an earlier one.
     pub fn count_anew(&mut self) {
         self.drop_pending();
         self.last_sampled = None;
@@ -396,7 +392,7 @@ impl Job {
         self.fit_pending()
     }
 
-    /// Leaves out the oldest iterations that are not whole until the others fit their room.
+    /// Drops the oldest incomplete iterations until the others fit their room.
     fn fit_pending(&mut self) -> Result<(), LeftOut> {
         let most = self.rank_room.saturating_mul(self.ranks.len());
         let mut fits = Ok(());
@@ -407,12 +403,12 @@ impl Job {
         fits
     }
 
-    /// The oldest iteration will hardly become whole any more.
+    /// The oldest iteration will hardly become complete any more.
     fn drop_oldest(&mut self) {
         self.samples.1 += u64::from(self.pending.pop_first().is_some());
     }
 
-    /// All ranks have sent this iteration: what came before it will not become whole any more.
+    /// All ranks have sent this iteration: earlier ones will not become complete any more.
     fn finish(&mut self, iteration: u64, at: Nanos) -> Result<(), LeftOut> {
         let Some(pending) = self.pending.remove(&iteration) else {
             return Ok(());
@@ -443,7 +439,7 @@ impl Job {
         }
     }
 
-    /// What the loop takes: the measured iteration and what the GPUs tell.
+    /// The loop's input: the measured iteration and the GPUs' readings.
     pub fn sample(
         &mut self,
         measured: &Measured,
@@ -496,7 +492,7 @@ impl Job {
         let quiet = match self.state() {
             None => return 0,
             Some(State::WarmUp | State::Adjusting | State::Drift) => false,
-            // Once seen is enough, until something changes.
+            // A few samples are enough, until something changes.
             Some(State::Observe) => self.samples.0 >= u64::from(config.law.calibration.warm_up),
             Some(State::Converged | State::Rollback) => true,
         };
@@ -510,7 +506,7 @@ impl Job {
         self.ticks.overhead().spaced(wanted, most)
     }
 
-    /// Which share of its time measuring takes now; `None` before that is known.
+    /// The share of its time that measuring takes now; `None` before that is known.
     pub fn sampling_overhead(&self) -> Option<f64> {
         let of_one = self.ticks.overhead().of_one()?;
         match self.directive.period {
@@ -519,14 +515,14 @@ impl Job {
         }
     }
 
-    /// What the hooks are to be told, if that has changed.
+    /// The new directive for the hooks, if it has changed.
     pub fn new_directive(&mut self, config: &Config) -> Option<Directive> {
         let pause = self.suspended.is_some() || !self.is_whole();
         let period = self.period(config);
         if (period, pause) == (self.directive.period, self.directive.pause) {
             return None;
         }
-        // Whole multiples: all ranks profile the same iteration, whenever each reads this.
+        // A multiple of the period, so that all ranks profile the same iteration, whenever each reads this.
         let first = match period {
             0 => 0,
             period => {
@@ -547,13 +543,13 @@ impl Job {
     }
 }
 
-/// What the name of a kernel tells of it.
+/// The kind of a kernel, by its name.
 fn kind(kernels: &Kernels, at: usize, names: &[NameId], known: &Names) -> Option<Kind> {
     let name = names.get(*kernels.name.get(at)? as usize)?;
     known.kind(*name)
 }
 
-/// What kind of kernel it is: as the hook says, or else by its name.
+/// The class of a kernel: as the hook says, or else by its name.
 fn class(kernels: &Kernels, at: usize, names: &[NameId], known: &Names) -> KernelClass {
     use litd_proto::Class;
     match kernels.class[at] {

@@ -1,6 +1,5 @@
-//! What caps a converged node settled at, kept as a starting point for the next run of the same
-//! job on the same GPUs (Figure 12 of the Lit Silicon paper): what makes one GPU slower than
-//! another is in the silicon and the cooling, and outlives a job.
+//! Caps of converged jobs, kept as a starting point for the next run of the same job on the same GPUs (Figure 12
+//! of the Lit Silicon paper): differences between GPUs come from silicon and cooling, and outlive a job.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -16,22 +15,22 @@ use crate::store::Store;
 /// The version written, and the only one read.
 const VERSION: u64 = 1;
 
-/// So many distributions are kept; the oldest go.
+/// How many distributions are kept; the oldest are dropped.
 const KEPT: usize = 64;
 
-/// After so long (7 days) a distribution is a hint only: cooling has changed since.
+/// After 7 days a distribution is only a hint: cooling has changed since.
 const FRESH_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
 
 /// Shares add up to 1, as nearly as a file's decimals do.
 const TOTAL_TOLERANCE: f64 = 1e-6;
 
-/// What a distribution was learned on.
+/// The conditions under which a distribution was learned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// Serial numbers of the job's GPUs, or their addresses where there are none, in the job's
     /// order.
     pub gpus: Vec<String>,
-    /// The user whose jobs it was: nobody teaches another's.
+    /// The user whose jobs it was: jobs of one user don't affect another's.
     #[serde(default)]
     pub uid: u32,
     /// Name and version of the driver.
@@ -51,7 +50,7 @@ impl Key {
 /// How a job's power was spread over its GPUs when it had converged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// What it was learned on.
+    /// The conditions under which it was learned.
     #[serde(flatten)]
     pub key: Key,
     /// Each GPU's part of the sum of the caps, in the key's order.
@@ -88,7 +87,7 @@ impl Distribution {
         gpus.iter().map(share).collect()
     }
 
-    /// In how many respects it was learned on something else.
+    /// In how many respects the conditions differ.
     fn mismatches(&self, key: &Key, policy: Policy) -> usize {
         [
             self.key.gpus != key.gpus,
@@ -101,7 +100,7 @@ impl Distribution {
         .count()
     }
 
-    /// A clock that was put back makes a distribution of the future: as doubtful as an old one.
+    /// A distribution from the future, after the clock was set back, is as doubtful as an old one.
     fn is_fresh(&self, now: f64) -> bool {
         (now - self.unix_seconds).abs() < FRESH_SECONDS
     }
@@ -110,9 +109,9 @@ impl Distribution {
 /// How far a hint can be relied upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confidence {
-    /// Everything is as it was: start there.
+    /// The same conditions: start at these shares.
     Full,
-    /// The GPUs are the same, something else differs or it is old: go half of the way.
+    /// The same GPUs, but other conditions or an old distribution: go half of the way.
     Half,
 }
 
@@ -123,13 +122,12 @@ pub struct Hint {
     pub shares: Vec<f64>,
     /// How far it can be relied upon.
     pub confidence: Confidence,
-    /// What the caps added up to when they were learned.
+    /// The sum of the caps when they were learned.
     pub learned_budget: Watts,
 }
 
 impl Hint {
-    /// Caps that add up to `budget`. They are not projected onto what is allowed: that is the
-    /// envelope's.
+    /// Caps that add up to `budget`. The envelope projects them onto the limits.
     #[must_use]
     pub fn caps(&self, budget: Watts) -> Vec<Watts> {
         self.shares.iter().map(|&share| budget * share).collect()
@@ -139,9 +137,9 @@ impl Hint {
 /// The distributions learned on this node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Learned {
-    /// The latest last.
+    /// All distributions, the latest last.
     distributions: Vec<Distribution>,
-    /// What is known of profilers.
+    /// Results of profilers on this node.
     pub(crate) profilers: Profilers,
 }
 
@@ -157,7 +155,7 @@ struct Written<'a> {
 struct Read {
     #[serde(rename = "litd-learned")]
     version: u64,
-    // Looked into one by one: a damaged one must not cost the others.
+    // Parsed one by one: a damaged entry must not cost the others.
     #[serde(default)]
     distributions: Vec<serde_json::Value>,
     #[serde(default)]
@@ -165,8 +163,8 @@ struct Read {
 }
 
 impl Learned {
-    /// Reads what [`Learned::save`] wrote. What can't be used is left out, and the second value
-    /// says in words what that was: a lost hint costs a few adjustments, nothing else.
+    /// Reads what [`Learned::save`] wrote. Unusable entries are left out, and the second value says in words
+    /// which: a lost hint costs a few adjustments, nothing else.
     #[must_use]
     pub fn load(bytes: &[u8]) -> (Self, Option<String>) {
         if bytes.is_empty() {
@@ -294,7 +292,7 @@ impl Learned {
         self.profilers.off()
     }
 
-    /// Forgets everything. It is on disk until the next [`Learned::save`].
+    /// Forgets everything in memory; the file still has it until the next [`Learned::save`].
     pub fn forget(&mut self) {
         self.profilers = Profilers::default();
         self.distributions.clear();

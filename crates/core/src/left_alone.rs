@@ -1,6 +1,6 @@
-//! What litd leaves alone until it is told to take it again outlives this litd: a device that its users let go of,
-//! and one whose cap somebody else has set. A crash or an upgrade of litd is no reason to open the one in the middle of
-//! its reset, or to move the other's cap.
+//! Devices that litd leaves alone until it is told to take them again: released ones, and those with a foreign
+//! cap. The list outlives litd: after a crash or an upgrade it must not open a device in the middle of its reset,
+//! or move a foreign cap.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,20 @@ use crate::store::Store;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LeftAlone {
-    /// Its users have litd let go of it.
+    /// The device was released by its users.
     Released,
-    /// Somebody else has set this cap.
+    /// The device has this foreign cap.
     Foreign(Watts),
 }
 
 impl LeftAlone {
-    /// What is to be kept of a device that holds `held`; `before` was kept of it so far.
+    /// The new entry of a device that holds `held`; `before` is its entry so far.
     fn of(unit: &Unit, held: Option<Watts>, before: Option<Self>) -> Option<Self> {
         match unit.standing {
             Standing::Released(let_go) if !let_go.by_mode => Some(Self::Released),
             Standing::Foreign(_) if unit.standing.is_kept() => held.map(Self::Foreign).or(before),
-            // Nobody has been told to take it while it fails, holds what litd wrote late, or litd is off.
+            // Keeps the entry while the device fails, holds a late write, or litd is off: nobody has said to take
+            // it.
             Standing::Foreign(_) | Standing::Faulty(_) | Standing::Released(_) => before,
             Standing::Ours if unit.was_read() => None,
             Standing::Ours => before,
@@ -38,8 +39,8 @@ impl LeftAlone {
     }
 }
 
-/// What a device is kept by. All GPUs of one board may tell the same serial number, and another part may come to its
-/// address.
+/// The key of a device's entry. All GPUs of one board may tell the same serial number, and another part may come
+/// to its address.
 fn name(unit: &Unit) -> String {
     match &unit.device.identity.serial {
         Some(serial) => format!("{} {serial}", unit.address()),
@@ -47,8 +48,8 @@ fn name(unit: &Unit) -> String {
     }
 }
 
-/// What a device is kept by already, if it is. A driver in trouble tells no serial number at first, and may have told
-/// one before: until it does, what is kept of its address counts.
+/// The key under which a device already has an entry, or else its own. A driver in trouble tells no serial number
+/// at first, and may have told one before: until it does, the entry of its address counts.
 fn kept_as(kept: &BTreeMap<String, LeftAlone>, unit: &Unit) -> String {
     let (name, address) = (name(unit), unit.address());
     let of_address = |it: &&String| match it.strip_prefix(address) {
@@ -64,8 +65,8 @@ fn kept_as(kept: &BTreeMap<String, LeftAlone>, unit: &Unit) -> String {
 }
 
 impl<S: Store> Core<S> {
-    /// At a start: a device that an earlier litd had let go of, and that does not answer, is let go of at once.
-    /// Others are read first: what they hold counts for the budget.
+    /// At a start: a device that an earlier litd had released, and that does not answer, is released at once.
+    /// Others are read first, because their caps count in the budget.
     pub(crate) fn recall_silent(&mut self) {
         let devices = self.devices.iter();
         let silent = devices.filter(|(_, unit)| !unit.unbelieved.is_suspect());
@@ -75,7 +76,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// `litd restore` opens none that was let go of, unless something is to go back there.
+    /// `litd restore` opens no released device, unless a cap is to be restored there.
     pub(crate) fn recall_all_let_go(&mut self) {
         for device in 0..self.devices.iter().count() {
             if !self.is_journaled(device) {
@@ -86,7 +87,7 @@ impl<S: Store> Core<S> {
 
     /// A device was read for the first time, and holds `cap`.
     pub(crate) fn recall_left_alone(&mut self, device: usize, cap: Watts) {
-        // A litd that stops gives back what is owed, whoever's the device is.
+        // A litd that stops restores every cap that it owes, whoever owns the device.
         let is_left = self.stopping.is_some() && self.is_journaled(device);
         if is_left || !self.recall_let_go(device) {
             self.recall_foreign(device, cap);
@@ -99,12 +100,12 @@ impl<S: Store> Core<S> {
         kept.get(&kept_as(kept, unit)).copied()
     }
 
-    /// Whether its users have had litd let go of a device, whatever else it was let go of for.
+    /// Whether a device's users had it released by command, for whatever other reasons it was released, too.
     pub(crate) fn is_released_by_name(&self, device: usize) -> bool {
         self.kept_of(device) == Some(LeftAlone::Released)
     }
 
-    /// A device that an earlier litd had let go of is let go of, as before. Returns whether it is one.
+    /// Releases a device again that an earlier litd had released. Returns whether it was one.
     fn recall_let_go(&mut self, device: usize) -> bool {
         let is_let_go = self.is_released_by_name(device);
         if let Some(unit) = self.devices.get(device).filter(|_| is_let_go) {
@@ -117,13 +118,13 @@ impl<S: Store> Core<S> {
         is_let_go
     }
 
-    /// The cap of a device is left alone that somebody else had set while an earlier litd ran.
+    /// A cap that was set by others while an earlier litd ran is left alone.
     fn recall_foreign(&mut self, device: usize, cap: Watts) {
         let kept = self.kept_of(device);
         let is_theirs = matches!(kept, Some(LeftAlone::Foreign(theirs)) if theirs.is_same_cap(cap));
         let address = self.devices.get(device).map(Unit::address);
         let entry = address.and_then(|address| self.entry(address));
-        // One that names theirs as found is there for what may land late.
+        // An entry that has the foreign cap as the one found is there for late writes.
         let is_owed = entry.is_some_and(|entry| !entry.found.is_same_cap(cap));
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -142,7 +143,7 @@ impl<S: Store> Core<S> {
         self.standing_changed(device);
     }
 
-    /// A device is litd's again: the next one is not to leave it alone, also where this one dies before it has read it.
+    /// litd takes a device again: its entry is removed, also where this litd dies before it has read the device.
     pub(crate) fn leave_alone_no_more(&mut self, device: usize) {
         let kept = &mut self.condition.left_alone;
         let name = self.devices.get(device).map(|unit| kept_as(kept, unit));
@@ -152,7 +153,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Keeps for the next start what is left alone, where that has changed. `litd restore` takes nothing over.
+    /// Keeps the entries for the next start, where they have changed. `litd restore` keeps none.
     pub(crate) fn keep_left_alone(&mut self) {
         if self.stopping.is_some() {
             return;
@@ -160,7 +161,7 @@ impl<S: Store> Core<S> {
         let mut changed = false;
         for (device, unit) in self.devices.iter() {
             if unit.standing.is_ours() && self.condition.left_alone.is_empty() {
-                // As nearly always: nothing is kept of it, nor to be kept.
+                // The usual case: the device has no entry, and needs none.
                 continue;
             }
             let name = kept_as(&self.condition.left_alone, unit);

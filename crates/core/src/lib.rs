@@ -1,21 +1,20 @@
-//! The daemon without its shell: events go in, effects come out. No clock, no socket, no thread
-//! and no file is touched here, so that tests can drive it through any history from one seed.
-//!
-//! - [`event`]: what happens to the daemon, and what it wants done;
-//! - [`config`]: what an administrator decides;
+//! The daemon without its shell: events go in, effects come out. No clock, socket, thread or file is used here, so
+//! that tests can drive it through any history from one seed.
+//! - [`event`]: inputs and outputs of the daemon;
+//! - [`config`]: decisions of the administrator;
 //! - [`store`]: the disk, as little of it as is needed;
-//! - [`journal`] and [`learned`]: what is kept there.
+//! - [`journal`] and [`learned`]: files in the store.
 //!
-//! Inside, [`Core`] is one state with a room for each concern: `hooks` (who may send what),
-//! `job` (samples and loop of one job), `steering` (plans and decisions), `view` (the plain value that
-//! targets are worked out from), `plan` (that working out, pure), `caps` (budget shares, writes), `limits` (what limits each GPU), `clocks` (those that jobs ask for),
-//! `planned` (what those need),
-//! `hardware` (answers of devices, faults, foreign hands), `settling` (whether power follows),
-//! `settle` and `thermal` (when samples count again), `rivals` and `identity` (others who set
-//! caps, devices that were reset), `range` and `unjudged` (what a cap may be, and devices whose
-//! driver does not say), `ailing` (parts that fail), `node` (what the BMC says of the
-//! node's power), `undo` (giving back), `writer` (journal and audit log: every write is on disk before it happens), `trial` (the A/B experiment, the hold-out, harm),
-//! `authority` (who decides: mode, budget, lease, kill switch), `admin` (commands), `status`.
+//! Inside, [`Core`] is one state with a module for each concern: `hooks` (who may send what), `job` (samples and
+//! loop of one job), `steering` (plans and decisions), `view` (the plain value that targets are worked out from),
+//! `plan` (the targets, by a pure function), `caps` (budget shares, writes), `limits` (what limits each GPU),
+//! `clocks` (those that jobs ask for), `planned` (the caps that those need), `hardware` (answers of devices,
+//! faults, foreign changes), `settling` (whether power follows), `settle` and `thermal` (when samples count
+//! again), `rivals` and `identity` (others who set caps, devices that were reset), `range` and `unjudged` (ranges
+//! of caps, and devices whose driver does not tell them), `ailing` (parts that fail), `node` (the node's power, by
+//! its BMC), `undo` (restoring caps), `writer` (journal and audit log: every write is on disk before it happens),
+//! `trial` (the A/B experiment, the hold-out, harm), `authority` (who decides: mode, budget, lease, kill switch),
+//! `admin` (commands), `status`.
 
 mod admin;
 mod ailing;

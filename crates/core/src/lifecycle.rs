@@ -1,8 +1,8 @@
-//! What the scheduler says of jobs: that one begins or has ended, and that litd is to leave its
-//! GPUs alone. A Slurm Prolog and Epilog say so, through `litctl job`.
+//! Announcements of the scheduler: a job begins or has ended, and litd is to leave its GPUs alone. A Slurm Prolog
+//! and Epilog make them, through `litctl job`.
 //!
-//! Both may be said twice, late, in the wrong order, or never: a job without a beginning is steered
-//! as any other, one without an end ends when its ranks are gone.
+//! Announcements may come twice, late, in the wrong order, or never: a job without a beginning is steered as any
+//! other, and one without an end ends when its ranks are gone.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,27 +21,28 @@ use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
 
-/// A scheduler's name for a job is not longer, in bytes.
+/// The longest name that a scheduler may give a job, in bytes.
 const LONGEST_ID: usize = 128;
 
-/// So many jobs are remembered: more than ever share a node. The oldest of those that did not opt
-/// out are forgotten first.
+/// How many jobs are remembered, more than ever share a node. The oldest of those that did not opt out are
+/// forgotten first.
 const MOST: usize = 64;
 
-/// A job has no processes on its GPUs for so long only before it begins or after its end.
+/// A job without processes on its GPUs for longer than this has ended: before its first process it hardly waits so
+/// long.
 const BEGINS: Nanos = Nanos(600_000_000_000);
 
-/// Looks at a GPU's processes that are further apart say nothing of the time between them. One comes every ten seconds
-/// while the GPU is shared, and a driver may miss one.
+/// Two looks at a GPU's processes that are further apart say nothing of the time between them. A look comes every
+/// ten seconds while the GPU is shared, and a driver may miss one.
 const WATCHED: Nanos = Nanos(30_000_000_000);
 
-/// So many GPUs are named at once.
+/// The most GPUs that one announcement may name.
 const MOST_GPUS: usize = 64;
 
-/// Ranks of a job that has ended are not let in for so long: its processes may outlive its end.
+/// For so long after its end a job's ranks are not let in: its processes may outlive its end.
 const ENDED_FOR: Nanos = Nanos(60_000_000_000);
 
-/// So many of them are remembered at a time.
+/// How many ended jobs are remembered.
 const MOST_ENDED: usize = 256;
 
 /// A job that has begun, as its scheduler says.
@@ -49,30 +50,30 @@ const MOST_ENDED: usize = 256;
 pub(crate) struct Begun {
     /// Seconds since 1970.
     since: f64,
-    /// Later than that of each job that it was begun after: the wall clock may be set back between two. A litd of before
-    /// has written none, and then `since` says it.
+    /// A number that is higher than that of every job begun before: the wall clock may be set back between two.
+    /// Earlier versions of litd have written none; then `since` decides.
     #[serde(default)]
     turn: u64,
-    /// Its GPUs are not steered, nor their clocks locked.
+    /// Whether its GPUs are left alone: neither caps nor clocks are changed.
     #[serde(default)]
     pub opt_out: bool,
-    /// Addresses of its GPUs, as far as the scheduler told.
+    /// Addresses of its GPUs, as far as the scheduler has told.
     #[serde(default)]
     gpus: BTreeSet<String>,
 }
 
 impl Begun {
-    /// Which of two has begun first.
+    /// The order in which two jobs have begun.
     fn order(&self, other: &Self) -> Ordering {
         let turns = self.turn.cmp(&other.turn);
         turns.then(self.since.total_cmp(&other.since))
     }
 }
 
-/// A job that has opted out and has no processes on a GPU that another one uses.
+/// A job that has opted out and has no processes on a GPU that another job uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Missed {
-    /// Since when no look has found any.
+    /// Since when no look has found any of its processes.
     since: Nanos,
     /// The last look.
     looked: Nanos,
@@ -84,7 +85,7 @@ impl Missed {
         Self { since, looked }
     }
 
-    /// One more look has found none.
+    /// A further look has found none.
     fn again(&mut self, now: Nanos) {
         *self = match now <= self.looked + WATCHED {
             true => Self {
@@ -95,7 +96,7 @@ impl Missed {
         };
     }
 
-    /// Whether it was missed for long enough to be gone.
+    /// Whether no process was found for so long that the job must have ended.
     fn is_gone(self, now: Nanos) -> bool {
         now >= self.since + BEGINS
     }
@@ -136,7 +137,7 @@ impl<S: Store> Core<S> {
         let addresses: Vec<String> = addresses.collect();
         let since = self.out.unix_seconds();
         self.free_of_others(id, &addresses);
-        // Its processes may be yet to come, whenever it began before.
+        // A job that begins again may have no processes yet.
         self.forget_missed(id);
         self.ended.remove(id);
         if !self.condition.begun.contains_key(id) {
@@ -153,7 +154,7 @@ impl<S: Store> Core<S> {
                 turn,
                 ..Begun::default()
             });
-        // Said twice, it is still one job. What it was spared before it is spared still.
+        // A job announced twice is still one job, and stays opted out if either announcement says so.
         begun.opt_out |= opt_out;
         begun.gpus.extend(addresses);
         let opted_out = begun.opt_out;
@@ -172,8 +173,9 @@ impl<S: Store> Core<S> {
         Ok(said)
     }
 
-    /// A GPU that a scheduler gives to a job is no other's any more: that one's end was not heard. Where the other has
-    /// opted out the two may share the GPU: that is seen by their processes ([`Self::free_of_gone`]).
+    /// A scheduler has given a GPU to a job, so an earlier job on it has ended, although its end was not
+    /// announced. If the earlier job has opted out the two may share the GPU: then their processes decide
+    /// ([`Self::free_of_gone`]).
     fn free_of_others(&mut self, id: &str, addresses: &[String]) {
         self.condition.begun.retain(|other, it| {
             let had = it.gpus.len();
@@ -184,7 +186,7 @@ impl<S: Store> Core<S> {
         });
     }
 
-    /// GPUs that a scheduler has given to a job that has opted out, and to another.
+    /// GPUs that a scheduler has given both to a job that has opted out and to another.
     pub(crate) fn shared_with_a_spared_job(&self) -> Vec<usize> {
         let begun = || self.condition.begun.values();
         let spared = begun().filter(|it| it.opt_out).flat_map(|it| &it.gpus);
@@ -193,10 +195,10 @@ impl<S: Store> Core<S> {
         shared.filter_map(|gpu| self.devices.called(gpu)).collect()
     }
 
-    /// The jobs that have opted out and have no processes on a GPU that uses these, while one that has begun since has.
+    /// Jobs that have opted out and have no processes on this GPU, while a job that has begun since has.
     fn missing_from(&self, device: usize, holders: &[Holder]) -> BTreeSet<String> {
         let homes: Option<Vec<Home>> = holders.iter().map(|it| self.home_of(it)).collect();
-        // Of a process that is in no scheduler's job nobody knows whose it is.
+        // A process outside any scheduler's job can't be attributed to one.
         let (Some(unit), Some(homes)) = (self.devices.get(device), homes) else {
             return BTreeSet::new();
         };
@@ -214,8 +216,8 @@ impl<S: Store> Core<S> {
         named.filter(missing).map(|(id, _)| id.clone()).collect()
     }
 
-    /// A driver has told which processes use a GPU. A job that has opted out and has none there for [`BEGINS`], while one
-    /// that has begun since has, is gone: its end was not heard.
+    /// A driver has told the processes that use a GPU. A job that has opted out and has had none there for
+    /// [`BEGINS`], while a job that has begun since has, has ended without an announcement.
     pub(crate) fn free_of_gone(&mut self, device: usize, holders: &[Holder]) {
         let missing = self.missing_from(device, holders);
         let now = self.now;
@@ -272,7 +274,7 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// A scheduler says that a job has ended: nothing is waited for, its caps and clocks go back.
+    /// A scheduler says that a job has ended: its caps and clocks are restored without waiting for anything.
     pub(crate) fn finish_job(&mut self, id: &str, gpus: &[String]) -> Result<String, Problem> {
         check_id(id)?;
         let (mut devices, _) = self.gpus_named(gpus)?;
@@ -283,7 +285,8 @@ impl<S: Store> Core<S> {
         devices.extend(named.filter_map(|address| self.devices.called(address)));
         let over = self.jobs.values().filter(|job| match &job.home {
             Some(home) => home.belongs_to(id),
-            // Nobody knows whose it is: its GPUs are free now, the scheduler says.
+            // A job without a scheduler's id is ended if all its GPUs are among those that the scheduler calls
+            // free.
             None => !job.ranks.is_empty() && job.gpus().all(|gpu| devices.contains(&gpu)),
         });
         let over: Vec<(String, Vec<usize>)> =
@@ -298,7 +301,7 @@ impl<S: Store> Core<S> {
             {
                 unit.clocks.free_once_more();
             }
-            // What goes back waits for no GPU's sensor: what these drew they draw no more.
+            // Restoring waits for no GPU's sensor: these GPUs have stopped drawing power for the job.
             let idle = |unit: &Unit| unit.is_gpu() && unit.job.is_none();
             if self.devices.get(device).is_some_and(idle) {
                 self.believe(device);
@@ -307,7 +310,7 @@ impl<S: Store> Core<S> {
         let (at, nothing) = (self.now, devices.is_empty() && !known);
         self.ended.insert(id.to_owned(), Ended { at, devices });
         while self.ended.len() > MOST_ENDED {
-            // Said of more jobs than end on a node in a minute: the oldest is forgotten.
+            // More jobs have ended within a minute than are remembered: the oldest is forgotten.
             let oldest = self.ended.iter().min_by_key(|(_, it)| it.at);
             let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
                 break;
@@ -324,7 +327,7 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// The GPUs that a scheduler names, by number, name, address or UUID, and what is none.
+    /// The GPUs that a scheduler names, by number, name, address or UUID, and the names that match no GPU.
     fn gpus_named(&self, names: &[String]) -> Result<(BTreeSet<usize>, Vec<String>), Problem> {
         if names.len() > MOST_GPUS {
             return Err(problem(format!("at most {MOST_GPUS} GPUs can be named")));
@@ -350,8 +353,8 @@ impl<S: Store> Core<S> {
         Ok((devices, unknown))
     }
 
-    /// The GPU that a scheduler gives this number, if it is litd's: schedulers count all GPUs of the bus, also
-    /// those that did not answer when litd looked for devices.
+    /// The GPU with this scheduler's number, if litd manages it: schedulers count all GPUs of the bus, also those
+    /// that did not answer when litd looked for devices.
     fn gpu_on_the_bus(&self, number: usize) -> Option<usize> {
         let ours = self.devices.gpus();
         let ours = ours.map(|(device, unit)| (unit.address(), Some(device)));
@@ -360,13 +363,13 @@ impl<S: Store> Core<S> {
         all.into_values().nth(number)?
     }
 
-    /// Whether a scheduler has said that a job is over, and has not begun it again.
+    /// Whether a scheduler has ended a job and not begun it again.
     pub(crate) fn has_ended(&self, home: &Home) -> Option<&str> {
         let mut ended = self.ended.keys();
         ended.find(|id| home.belongs_to(id)).map(String::as_str)
     }
 
-    /// Forgets ends of long ago.
+    /// Forgets jobs that ended long ago.
     pub(crate) fn check_ended(&mut self) {
         let now = self.now;
         self.ended.retain(|_, it| now < it.at + ENDED_FOR);
@@ -392,8 +395,7 @@ impl<S: Store> Core<S> {
         home.is_some_and(|home| begun.any(|(id, _)| home.belongs_to(id)))
     }
 
-    /// What was said of jobs, before anything is decided: GPUs of those that opted out count as
-    /// idle ones do.
+    /// Applies opt-outs before anything is decided: GPUs of jobs that opted out count as idle ones.
     pub(crate) fn follow_opt_outs(&mut self) {
         let out = self.opted_out();
         for device in 0..self.devices.iter().count() {
@@ -418,7 +420,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// How far giving back what a job's devices were found with has come.
+    /// The progress of restoring the caps found on a job's devices.
     #[must_use]
     pub fn giving_back(&self, id: &str) -> Progress {
         let begun = self.condition.begun.get(id).filter(|it| it.opt_out);
@@ -462,7 +464,7 @@ impl<S: Store> Core<S> {
                     }
                 )),
                 false => Remains::Nothing,
-                // A write of a daemon that died may still turn up, for some seconds.
+                // A late write of a dead daemon may still turn up, for some seconds.
                 true => Remains::Open(format!("holds {held} as found, and is watched still")),
             },
             (Some(held), Some(found))

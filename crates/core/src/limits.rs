@@ -1,6 +1,5 @@
-//! What limits each GPU. More power helps only one that power limits: what each reading tells is
-//! kept until the job's next sample, and rises that have become pointless or dangerous meanwhile
-//! are cancelled.
+//! The limiter of each GPU. More power helps a GPU only if power limits it: limiters of all readings are kept
+//! until the job's next sample, and raises that have become useless or dangerous meanwhile are cancelled.
 
 use litd_api::{EventKind, Limiter};
 use litd_policies::{CapVector, Drawn};
@@ -12,17 +11,16 @@ use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
 
-/// A GPU that draws its cap but for this share is limited by it, where its driver does not tell
-/// what limits it.
+/// A GPU within this share of its cap is limited by it, where its driver does not tell a limiter.
 const NEAR_CAP: f64 = 0.05;
 
-/// A limit in force that is lower than the cap by more than this share is what limits the GPU.
+/// A limit in force that is lower than the cap by more than this share is the GPU's limiter.
 const LOWER: f64 = 0.005;
 
-/// A power brake says that the node's supply is short: no cap rises for so long after it.
+/// For so long after a power brake, which says that the node's supply is short, no cap is raised.
 pub(crate) const BRAKE: Nanos = Nanos(60_000_000_000);
 
-/// What limits a device, as one reading tells it.
+/// A device's limiter, as one reading tells it.
 pub(crate) fn limiter(reading: &Reading) -> Limiter {
     match reading.throttle {
         Some(Throttle::Heat) => return Limiter::Heat,
@@ -47,7 +45,7 @@ pub(crate) fn limiter(reading: &Reading) -> Limiter {
     }
 }
 
-/// What has limited a GPU since its job's last sample, or since caps moved.
+/// Limiters of a GPU since its job's last sample, or since caps moved.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Window {
     readings: u32,
@@ -57,7 +55,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// One more reading, which was asked for at that time.
+    /// Adds a reading that was asked for at that time.
     pub fn add(&mut self, asked: Nanos, reading: &Reading) {
         self.drawn.add(asked, reading.power, reading.energy);
         let limiter = limiter(reading);
@@ -73,7 +71,7 @@ impl Window {
         self.power += power;
     }
 
-    /// What comes after this: of all but the energy counter it knows nothing yet.
+    /// The window that follows, empty except for the energy counter.
     pub fn next(&self) -> Self {
         Self {
             drawn: self.drawn.next(),
@@ -86,19 +84,19 @@ impl Window {
         self.drawn.mean()
     }
 
-    /// For which share of the time power limited it; `None` where nobody could tell.
+    /// The share of the time in which power was the limiter; `None` where it is unknown.
     pub fn power_share(&self) -> Option<f64> {
         (self.readings > 0).then(|| self.power / f64::from(self.readings))
     }
 
-    /// Whether anything but power has slowed it down.
+    /// Whether the GPU was slowed by anything but power.
     pub fn throttled(&self) -> bool {
         self.throttled
     }
 }
 
 impl<S: Store> Core<S> {
-    /// A reading tells what limits a GPU.
+    /// Takes in a reading's limiter.
     pub(crate) fn note_limits(&mut self, device: usize) {
         let Some(unit) = self.devices.get_mut(device).filter(|unit| unit.is_gpu()) else {
             return;
@@ -111,8 +109,8 @@ impl<S: Store> Core<S> {
         unit.thermal.add(asked, reading.temperature, reading.power);
     }
 
-    /// A reading may tell that the power brake is pulled. That is about the node's supply: it counts
-    /// also where the cap that is told beside it is one that nobody can believe.
+    /// Takes in the power brake of a reading. The brake is about the node's supply: it counts also if the cap in
+    /// the same reading can't be believed.
     pub(crate) fn note_brake(&mut self, device: usize, reading: &Reading) {
         let now = self.now;
         let pulled = reading.throttle == Some(Throttle::PowerBrake);
@@ -132,7 +130,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Why no cap of the node may rise now, if so. What was found goes back all the same.
+    /// Why no cap of the node may be raised now, if so. Caps found are still restored.
     pub(crate) fn raises_stopped(&self) -> Option<String> {
         if let Some(unit) = self.foreign_device() {
             return Some(format!(
@@ -143,8 +141,7 @@ impl<S: Store> Core<S> {
         self.unjudged().or_else(|| self.short_of_power())
     }
 
-    /// Why the node has no more power to give now, if so: its supplies want less, or said so a
-    /// minute ago.
+    /// Why the node has no more power to give now, if so: its supplies are short, or were a minute ago.
     pub(crate) fn short_of_power(&self) -> Option<String> {
         if let Some(why) = self.node_alarm() {
             return Some(format!("the node is short of power: {why}"));
@@ -157,9 +154,9 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Cancels rises that are not to be made any more: of a GPU that throttles by now, and of all
-    /// where raises have stopped. A job that is not steered keeps caps too, and may have waited for
-    /// watts to reach them. Returns whether there were any.
+    /// Cancels raises that may no longer be made: of a GPU that throttles by now, and all of them where raises
+    /// have stopped. Jobs that are not steered keep caps too, and may have been waiting for watts to reach them.
+    /// Returns whether there were any.
     pub(crate) fn cancel_rises(&mut self) -> bool {
         if !self.steers() {
             return false;
@@ -195,8 +192,8 @@ impl<S: Store> Core<S> {
         any
     }
 
-    /// Cancels rises that were to be paid for by a device whose power has not come down in time.
-    /// Returns whether there were any.
+    /// Cancels raises that were to be paid for by a device whose power has not come down in time. Returns whether
+    /// there were any.
     pub(crate) fn cancel_unpaid_rises(&mut self) -> bool {
         if !self.steers() {
             return false;
@@ -213,8 +210,7 @@ impl<S: Store> Core<S> {
         !names.is_empty()
     }
 
-    /// Whether a GPU is to hold more than it may hold now. One that is below its floor goes there
-    /// all the same.
+    /// Whether a GPU's target is above what it may hold now. A GPU below its floor is raised to it in any case.
     fn rises(&self, device: usize) -> bool {
         let Some(unit) = self.devices.get(device) else {
             return false;
@@ -242,7 +238,7 @@ impl<S: Store> Core<S> {
         };
         job.ask = job.controller.as_mut().map(cancel);
         let text = format!("rises are cancelled: {why}");
-        // A suspended job was told why, and that is what status goes on to say.
+        // For a suspended job status keeps showing why it is suspended.
         if job.suspended.is_none() {
             job.why.clone_from(&text);
         }

@@ -1,6 +1,6 @@
-//! GPUs that have failed and answer again. One that only fell silent, or whose reads failed, is litd's again once
-//! it has answered well for a while. One that refused writes, or whose cap was not in force, is not: a reset
-//! or an administrator makes it litd's again.
+//! Failed GPUs that answer again. A GPU that only fell silent, or whose reads failed, is steered again once it has
+//! answered well for a while. A GPU that refused writes, or whose cap was not in force, is not: only a reset or an
+//! administrator ends that.
 
 use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
@@ -10,30 +10,30 @@ use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
-/// A GPU that has failed is trusted again once it has answered well for so long, the first time.
+/// How long a failed GPU has to answer well before it is trusted again, the first time.
 const PROBATION: Nanos = Nanos(60_000_000_000);
 
-/// Each time that it is trusted again the next time takes twice as long, up to so long.
+/// The longest such time: it doubles with each repeated failure.
 const LONGEST_PROBATION: Nanos = Nanos(3_600_000_000_000);
 
-/// A GPU that has been trusted for so long has the shortest probation again.
+/// A GPU that has been trusted for so long has the shortest time again.
 const FORGIVEN: Nanos = Nanos(86_400_000_000_000);
 
-/// What is known of a device since it has failed.
+/// The record of a failed device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failed {
-    /// The most that it has held since it failed, or since a budget was set after that: before it is litd's
+    /// The highest cap that it has held since it failed, or since a budget was set after that: until it is steered
     /// again it gets no more of the budget than this. `None` while there is no budget.
     pub held: Option<Watts>,
     /// Whether it only fell silent or failed to be read, and has refused no write.
     pub answers_only: bool,
     /// Since when it has answered all that it was asked.
     pub well_since: Option<Nanos>,
-    /// Whether it was not read for so long that it may have been reset. One that answers again may fall silent
-    /// again: it counts with what it would hold then until it is trusted again, so that the others' caps do not
-    /// rise and fall with its answers.
+    /// Whether it was not read for so long that it may have been reset. A GPU that answers again may fall silent
+    /// again: until it is trusted it counts with what a reset would leave it, so that the others' caps do not
+    /// follow its answers up and down.
     pub was_unread: bool,
-    /// What it counts with because the cap that it reads was seen not to be in force.
+    /// The watts that it counts with, because the cap that it reads was seen not to be in force.
     pub not_in_force: Option<Watts>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Failed {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Trust {
     times: u32,
-    /// The last time.
+    /// When it was last trusted again.
     at: Option<Nanos>,
 }
 
@@ -52,7 +52,7 @@ impl Trust {
         Nanos(doubled).min(LONGEST_PROBATION)
     }
 
-    /// It fails now. What was long ago does not count any more.
+    /// The device fails now. A failure of long ago no longer counts.
     fn fails(&mut self, now: Nanos) {
         if self.at.is_some_and(|at| now >= at + FORGIVEN) {
             *self = Self::default();
@@ -66,7 +66,8 @@ impl Trust {
 }
 
 impl Unit {
-    /// It counts as failed from now on, if it was litd's; because its cap is not in force, with what that comes to.
+    /// The device counts as failed from now on, if litd steered it; `not_in_force`: with these watts, because its
+    /// cap is not in force.
     pub fn fails(&mut self, now: Nanos, not_in_force: Option<Watts>) {
         let failed = Failed {
             held: None,
@@ -82,7 +83,7 @@ impl Unit {
         }
     }
 
-    /// It has failed just now, once or once more.
+    /// The device has just failed, for the first time or again.
     pub fn has_failed_again(&mut self) {
         if let Some(failed) = self.standing.failed_mut() {
             failed.well_since = None;
@@ -92,8 +93,8 @@ impl Unit {
 }
 
 impl<S: Store> Core<S> {
-    /// Whether a GPU that has failed answers again and takes writes, as far as anybody knows. One that does not
-    /// answer now, or was not read of late, may hold anything.
+    /// Whether a failed GPU answers again and takes writes, as far as known. A GPU that does not answer now, or
+    /// was not read of late, may hold any cap.
     pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
         let is_read = self.fresh_reading(unit).is_some() && self.is_fresh(unit);
         let answers = unit.answering.failures() == 0
@@ -104,14 +105,14 @@ impl<S: Store> Core<S> {
         answers && failed.is_some_and(|failed| failed.not_in_force.is_none())
     }
 
-    /// Whether a GPU has failed and may have been reset since it was read last, or may fall silent again and be
-    /// reset then. Once litd leaves, what was read since it began to is what counts.
+    /// Whether a failed GPU may have been reset since its last reading, or may fall silent and be reset later.
+    /// When litd leaves, only readings since it began to stop count.
     pub(crate) fn may_be_reset(&self, unit: &Unit) -> bool {
         let failed = unit.is_gpu() && unit.standing.is_faulty();
         failed && (self.fresh_reading(unit).is_none() || self.is_distrusted(unit))
     }
 
-    /// Whether a GPU that has failed was not read for long, and has not answered well for long enough since.
+    /// Whether a failed GPU was not read for long, and has not answered well for long enough since.
     pub(crate) fn is_distrusted(&self, unit: &Unit) -> bool {
         !self.is_leaving()
             && unit
@@ -126,8 +127,8 @@ impl<S: Store> Core<S> {
             .any(|(_, unit)| self.is_distrusted(unit))
     }
 
-    /// Remembers of each GPU that has failed the most that it has held since, or since a budget was set after
-    /// that, and whether it was not read for long.
+    /// Records for each failed GPU the highest cap that it has held since, or since a budget was set after that,
+    /// and whether it was not read for long.
     pub(crate) fn note_failed(&mut self) {
         let is_bound = self.set_budget().is_some();
         for device in 0..self.devices.iter().count() {
@@ -139,7 +140,7 @@ impl<S: Store> Core<S> {
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
-            // Of a write that failed nobody knows yet what has become of it.
+            // The outcome of a failed write is unknown.
             let held = held.or(unit.device.reading.map(|reading| reading.cap));
             if let Some(failed) = unit.standing.failed_mut() {
                 let most = [failed.held, held].into_iter().flatten().reduce(Watts::max);
@@ -149,7 +150,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Once a second: GPUs that have answered well for long enough are trusted again, and are litd's again if they
+    /// Once a second: GPUs that have answered well for long enough are trusted again, and steered again if they
     /// only fell silent.
     pub(crate) fn check_failed(&mut self) {
         if self.is_leaving() {

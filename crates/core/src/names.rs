@@ -9,13 +9,13 @@ use crate::event::SessionId;
 use crate::room::{Full, Room, Table};
 use crate::store::Store;
 
-/// A kernel name is not longer, in bytes. Templates make names of some thousands.
+/// The longest kernel name, in bytes. Templates make names of some thousands.
 const LONGEST_NAME: usize = 16 * 1024;
 
-/// What a name takes besides its text, in a table that is as empty as it can be.
+/// The bytes per name besides its text, in a table that is as empty as it can be.
 const BESIDES: usize = 128;
 
-/// What kind of kernel has a name, and what limits it.
+/// The class of the kernels with a name, and their limiter.
 pub(crate) type Kind = (KernelClass, Option<Limit>);
 
 /// The bytes that a name takes in a table.
@@ -27,7 +27,7 @@ pub(crate) fn bytes_of(name: &str) -> usize {
 #[derive(Debug)]
 pub(crate) struct Names {
     table: NameTable,
-    /// Looked at once per name, not once per kernel.
+    /// Classified once per name, not once per kernel.
     kinds: Vec<Kind>,
     room: Room,
 }
@@ -64,7 +64,7 @@ impl Names {
     /// Forgets the names that none of these dictionaries has, and numbers the others anew.
     pub fn keep<'a>(&mut self, dictionaries: impl Iterator<Item = &'a mut Vec<NameId>>) {
         let mut kept = Self {
-            // What was learned once fits.
+            // Names that are in another table already fit.
             room: Room::new(usize::MAX),
             ..Self::new()
         };
@@ -78,7 +78,7 @@ impl Names {
         *self = kept;
     }
 
-    /// What the name tells.
+    /// The kind of kernels with this name.
     pub fn kind(&self, id: NameId) -> Option<Kind> {
         self.kinds.get(id.0 as usize).copied()
     }
@@ -118,7 +118,7 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// Whether a rank may name one more.
+    /// Whether a rank may add a name.
     fn room_for_name(&mut self, id: SessionId, name: &str) -> Result<(), String> {
         let limits = &self.config.limits;
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -143,8 +143,8 @@ impl<S: Store> Core<S> {
         job.map(|job| job.names.learn(name)).transpose()
     }
 
-    /// A job has other ranks than before: its names have the room that those bring. Where ranks
-    /// have gone that may be less than the names take which only those had.
+    /// A job's ranks have changed: its names have the room that the present ranks bring. If ranks have left, the
+    /// names that only those had may not fit any more.
     pub(crate) fn fit_names(&mut self, name: &str) {
         let share = Table::Names.of_a_gpu(self.devices.gpus().count());
         let Some(job) = self.jobs.get_mut(name) else {
@@ -163,7 +163,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        // They name kernels by the numbers that change now.
+        // Incomplete iterations refer to kernels by the old numbers.
         job.drop_pending();
         let connected: BTreeSet<SessionId> = job.sessions().collect();
         let sessions = self.sessions.iter_mut();

@@ -1,8 +1,7 @@
-//! What the node draws as a whole, as its BMC tells: how much of that is not GPU, what peaks and ramps
-//! are like before and while caps are steered, what is left to the GPUs, and whether a power supply
-//! wants less.
+//! Power of the node as a whole, as its BMC tells: the share of other consumers than GPUs, peaks and ramps before
+//! and while caps are steered, the watts left to the GPUs, and whether a power supply is short.
 //!
-//! What the BMC tells may be late, wrong or absent at any time, and nothing waits for it.
+//! The BMC's readings may be late, wrong or absent at any time, and nothing waits for them.
 
 use std::collections::BTreeMap;
 
@@ -21,27 +20,26 @@ use crate::store::Store;
 /// A reading that is older says nothing about now.
 const STALE: Nanos = Nanos(30_000_000_000);
 
-/// The reserve is known after so many readings: five minutes' worth, one every five seconds.
+/// How many readings the reserve takes: five minutes' worth, one every five seconds.
 const READINGS: u64 = 60;
 
-/// For so long a node's budget may wait for its reserve to be measured before that is told.
+/// How long a node's budget may wait for its reserve to be measured before a warning is logged.
 const UNBOUND: Nanos = Nanos(600_000_000_000);
 
-/// What is counted is counted in steps of so much.
+/// Bucket width of the histogram, in watts.
 const STEP: Watts = Watts(5.0);
 
-/// The GPUs' budget follows what is left to them at once where that is less, and once it has grown
-/// by so much where it is more: each change has loops plan anew.
+/// The GPUs' budget follows the watts left to them at once when those shrink, and only after they have grown by
+/// this much: each change makes loops plan anew.
 const UP: Watts = Watts(200.0);
 
-/// What the BMC calls a limit comes into force only if the node draws no more than so many times as
-/// much.
+/// A limit of the BMC's comes into force only if the node draws at most this multiple of it.
 const EXCEEDED: f64 = 1.2;
 
-/// A limit that the node exceeds by more than that is one all the same once it has been told for so long.
+/// A limit that the node exceeds by more is in force all the same once it has been told for so long.
 const INSISTED: Nanos = Nanos(60_000_000_000);
 
-/// No more sources of limits are listened to.
+/// The most sources of limits.
 const SOURCES: usize = 8;
 
 /// How often a value was seen.
@@ -61,7 +59,7 @@ impl Counted {
         }
     }
 
-    /// What all but one in a thousand stay at or below; of less than a thousand, the largest.
+    /// The 99.9th percentile; of less than a thousand values, the largest.
     fn p999(&self) -> Option<f64> {
         let above = self.count / 1000;
         let mut seen = 0;
@@ -90,12 +88,12 @@ impl Swings {
     }
 }
 
-/// What is known of the node's power.
+/// State of the node's power.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     last: Option<(NodeReading, Nanos)>,
     reserve: Counted,
-    /// What was not GPU's or CPU's at the last reading.
+    /// Power of all other parts than GPUs and CPUs at the last reading.
     rest: Option<Watts>,
     /// What GPUs and CPU sockets drew of late.
     drawn: Drawn,
@@ -103,49 +101,49 @@ pub(crate) struct Node {
     steered: Swings,
     /// The BMC's limit.
     limit: BmcLimit,
-    /// What the node's budget leaves to the GPUs, or their floors where that is more.
+    /// The GPUs' part of the node's budget, or their floors where those are more.
     bound: Option<Watts>,
-    /// By how much their floors are more than what it leaves them.
+    /// By how much the floors exceed their part of the budget.
     short_by: Watts,
     /// Why the node is short of power, and until when that counts.
     alarm: Option<(String, Nanos)>,
-    /// Whether it was told of that.
+    /// Whether that was logged.
     alarmed: bool,
-    /// Since when a budget is set that nobody tells the reserve of, and whether that was told.
+    /// Since when a budget is set while the reserve is unknown, and whether that was logged.
     unbound: Option<(Nanos, bool)>,
 }
 
 impl Node {
-    /// What the node's budget leaves to the GPUs, if that is known.
+    /// The GPUs' part of the node's budget, if known.
     pub fn bound(&self) -> Option<Watts> {
         self.bound
     }
 }
 
-/// One who tells a limit that the node far exceeds.
+/// A source that tells a limit which the node far exceeds.
 #[derive(Debug)]
 struct Insister {
     source: String,
-    /// Since when each of his readings has had one.
+    /// Since when each of its readings has had such a limit.
     since: Nanos,
-    /// When he was heard last.
+    /// When its last reading came.
     heard: Nanos,
 }
 
-/// The limits on the node that are told by its BMC, and by whoever else may know of one. One reading may be wrong in
-/// either direction, so a limit moves only as far as two readings in a row of one source agree. What one source has told
-/// no other lifts: the least counts.
+/// The limits on the node that its BMC and other sources tell. One reading may be wrong in either direction, so a
+/// limit moves only as far as two successive readings of one source agree. No source lifts another's limit: the
+/// least counts.
 #[derive(Debug, Default)]
 struct BmcLimit {
     of: BTreeMap<String, Told>,
-    /// Who tells a limit that the node far exceeds.
+    /// A source that tells a limit which the node far exceeds.
     insists: Option<Insister>,
 }
 
-/// What one source tells.
+/// The limit of one source.
 #[derive(Debug, Clone, Copy)]
 struct Told {
-    /// What it has told last. A node without a limit has one that nothing exceeds.
+    /// The last value. For a node without a limit it is infinite.
     last: Watts,
     in_force: Watts,
 }
@@ -164,9 +162,9 @@ impl Told {
 }
 
 impl BmcLimit {
-    /// Takes in what was told. A limit that the node far exceeds may be none, and counts only from whose limit is in
-    /// force already (that one has been lowered, and the node is to follow), or once it has been told for
-    /// [`INSISTED`]: it has come in an emergency, or before litd was started.
+    /// Takes in a reading. A limit that the node far exceeds may be a mistake. It counts only from a source whose
+    /// limit is in force already (then that one was lowered, and the node is to follow), or once it has been told
+    /// for [`INSISTED`] (then it came in an emergency, or before litd was started).
     fn hear(&mut self, reading: &NodeReading, now: Nanos) {
         let source = &reading.source;
         let known = self
@@ -176,11 +174,11 @@ impl BmcLimit {
         let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
         let exceeded = reading.cap.is_some_and(|cap| !enforced(&cap));
         let mine = |it: &Insister| it.source == *source;
-        // Who is not heard any more leaves the word to others, and begins anew.
+        // A source that has fallen silent loses its turn, and would begin anew.
         let before = self.insists.take().filter(|it| now < it.heard + STALE);
         self.insists = match before {
             Some(it) if !mine(&it) => Some(it),
-            // A dip of the node's power is no end of the limit.
+            // A short dip of the node's power does not end it.
             before if exceeded || before.is_some() && reading.cap.is_some() => Some(Insister {
                 source: source.clone(),
                 since: before.map_or(now, |it| it.since),
@@ -211,7 +209,7 @@ impl BmcLimit {
 impl<S: Store> Core<S> {
     /// The BMC, or who reads it, has told something new.
     pub(crate) fn node_read(&mut self, reading: NodeReading) {
-        // Nobody answered: what was heard before counts until it is stale.
+        // No source answered: earlier readings count until they are stale.
         if reading.source.is_empty() {
             return;
         }
@@ -235,7 +233,7 @@ impl<S: Store> Core<S> {
         // Too little counts for nothing: most readings are of devices that draw about the same for a minute.
         let rest = |power: Watts| Some((power - node.drawn.most(now)?).max(Watts::ZERO));
         let rest = reading.power.and_then(rest);
-        // The lesser of two in a row: what was read wrong once takes nothing from the GPUs.
+        // The lesser of two successive values: a single wrong one takes nothing from the GPUs.
         if let (Some(rest), Some(last)) = (rest, node.rest) {
             node.reserve.add(rest.min(last).0);
         }
@@ -248,7 +246,7 @@ impl<S: Store> Core<S> {
         self.check_node();
     }
 
-    /// What the node's budget, or its BMC's limit, leaves to all GPUs together.
+    /// The watts that the node's budget, or its BMC's limit, leaves to all GPUs together.
     pub fn left_by_node(&self) -> Option<Watts> {
         self.node.bound
     }
@@ -273,7 +271,7 @@ impl<S: Store> Core<S> {
         Some(gpus?.into_iter().chain(cpus).collect())
     }
 
-    /// Once a second, and when the BMC has told something: what of that counts now.
+    /// Once a second, and at each reading of the BMC: updates limit, alarm and budget.
     pub(crate) fn check_node(&mut self) {
         let drawings = self.drawings();
         self.node.drawn.add(drawings, self.now);
@@ -294,7 +292,7 @@ impl<S: Store> Core<S> {
         self.tell_unbound();
     }
 
-    /// Says once that what the node may draw is not kept, because nobody tells what it draws besides GPUs.
+    /// Warns once that the node's budget is not enforced, because the power of its other parts is unknown.
     fn tell_unbound(&mut self) {
         let unbound = self.node_limit().is_some() && self.reserve().is_none();
         let before = self.node.unbound.filter(|_| unbound);
@@ -313,21 +311,20 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What the node draws now.
+    /// The node's present power.
     pub(crate) fn node_power(&self) -> Option<Watts> {
         let (last, at) = self.node.last.as_ref()?;
         last.power.filter(|_| self.now < *at + STALE)
     }
 
-    /// Why the node is short of power now, as far as its BMC tells. It counts for as long as a pulled
-    /// power brake does after it was told last: a supply that comes and goes is no supply.
+    /// Why the node is short of power now, as far as its BMC tells. An alarm counts for as long as a power brake
+    /// does after it was last told, so that a supply that comes and goes does not let caps rise.
     pub(crate) fn node_alarm(&self) -> Option<&str> {
         let (why, until) = self.node.alarm.as_ref()?;
         (self.now < *until).then_some(why)
     }
 
-    /// What of the node's power is not GPU's or CPU's: what was configured, or measured if that is
-    /// more.
+    /// Power of other parts than GPUs and CPUs: as configured, or as measured if that is more.
     fn reserve(&self) -> Option<Watts> {
         let known = self.node.reserve.count >= READINGS;
         let measured = self.node.reserve.p999().filter(|_| known).map(Watts);
@@ -338,16 +335,16 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The configuration says anew what the node may draw; plans are made anew then.
+    /// The configured budget of the node may have changed; loops plan anew then.
     pub(crate) fn bind_anew(&mut self) {
         let left = self.left_to_gpus();
         self.node.bound = left.map(|left| left.max(self.floors()));
     }
 
-    /// Works out what the node's budget leaves to the GPUs.
+    /// Works out the GPUs' part of the node's budget.
     pub(crate) fn bind(&mut self) {
-        // What a socket came with that is just being read is known in a moment: until then what was left
-        // before is. A socket that can't be read counts with the most that it could hold.
+        // A socket's limit is read in a moment: until then the earlier value counts. A socket that can't be read
+        // counts with the most that it could hold.
         let is_read_soon = |(device, unit): (usize, &Unit)| {
             !unit.was_read() && self.may_open(device) && !self.is_beyond_judging(unit)
         };
@@ -380,7 +377,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What the node may draw: as configured, or what its BMC limits it to if that is less.
+    /// The most that the node may draw: as configured, or the BMC's limit if that is less.
     fn node_limit(&self) -> Option<Watts> {
         let (configured, bmc) = (self.config.node.budget, self.node.limit.in_force());
         match (configured, bmc) {
@@ -389,21 +386,21 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What the node may draw, without what is not GPU's.
+    /// The node's limit less the power of all other parts.
     pub(crate) fn left_to_gpus(&self) -> Option<Watts> {
         let limit = self.node_limit()?;
-        // Before it is known what else draws, GPUs get no more than if nothing did.
+        // Until the power of other parts is known it counts as zero.
         let reserve = self.reserve().unwrap_or(Watts::ZERO);
         Some(limit - reserve - self.left_to_cpus())
     }
 
-    /// What the CPU sockets came with is theirs.
+    /// The sum of the CPU sockets' limits found, which is theirs.
     pub(crate) fn left_to_cpus(&self) -> Watts {
         let came_with = |(device, unit)| self.came_with(device, unit);
         self.devices.cpus().map(came_with).sum()
     }
 
-    /// No GPU's cap goes below its floor, whatever the node may draw.
+    /// The sum of the GPUs' floors, which the node's budget does not go below.
     fn floors(&self) -> Watts {
         let caps = &self.config.caps;
         self.devices.gpus().map(|(_, unit)| unit.floor(caps)).sum()
@@ -429,7 +426,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What is known of the node's power, once anything is.
+    /// The node's power for status, once a reading has come.
     pub(crate) fn node_told(&self) -> Option<NodePower> {
         let last = self.node.last.as_ref();
         if last.is_none() && self.config.node.budget.is_none() {
@@ -454,7 +451,7 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// What is told, without what can't be.
+/// The reading without impossible values.
 fn plausible(mut reading: NodeReading) -> NodeReading {
     let possible = |watts: &Watts| *watts > Watts::ZERO && *watts <= Watts(100_000.0);
     reading.power = reading.power.filter(possible);
@@ -478,7 +475,7 @@ mod tests {
             counted.add(500.0);
         }
         counted.add(900.0);
-        // Of a thousand, the largest is the one that may be above.
+        // Of a thousand values the largest may be above.
         assert_eq!(counted.p999(), Some(500.0));
         counted.add(901.0);
         assert_eq!(counted.p999(), Some(900.0));
@@ -508,7 +505,7 @@ mod tests {
         for second in (0..60).step_by(5) {
             assert_eq!(hear(second, Some(5000.0)), None);
         }
-        // Once without it, and it begins anew.
+        // A reading without it, and it begins anew.
         assert_eq!(hear(60, None), None);
         for second in (65..125).step_by(5) {
             assert_eq!(hear(second, Some(5000.0)), None);
@@ -527,28 +524,28 @@ mod tests {
         assert_eq!(hear("redfish", 5000.0, Some(6000.0)), None);
         assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(6000.0)));
         assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
-        // Another one that knows of no limit does not know that there is none.
+        // A source that knows of no limit does not lift another's.
         assert_eq!(hear("ipmi", 5000.0, None), Some(Watts(5500.0)));
         assert_eq!(hear("ipmi", 5000.0, None), Some(Watts(5500.0)));
-        // One wrong reading neither lifts nor raises it, nor does the node's power misread once.
+        // A single wrong reading neither lifts nor raises the limit, nor does a single wrong power.
         assert_eq!(hear("redfish", 5000.0, None), Some(Watts(5500.0)));
         assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
         assert_eq!(hear("redfish", 5000.0, Some(9000.0)), Some(Watts(5500.0)));
         assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
         assert_eq!(hear("redfish", 50_000.0, Some(5500.0)), Some(Watts(5500.0)));
         assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
-        // Two do.
+        // Two successive readings do.
         assert_eq!(hear("redfish", 5000.0, Some(7000.0)), Some(Watts(5500.0)));
         assert_eq!(hear("redfish", 5000.0, Some(6500.0)), Some(Watts(6500.0)));
         assert_eq!(hear("redfish", 5000.0, None), Some(Watts(6500.0)));
         assert_eq!(hear("redfish", 5000.0, None), None);
-        // Lowered far below what the node draws, it is a limit still.
+        // A limit that is lowered far below the node's power still counts.
         hear("redfish", 5000.0, Some(6500.0));
         assert_eq!(hear("redfish", 5000.0, Some(6000.0)), Some(Watts(6500.0)));
         assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(6000.0)));
         assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(4000.0)));
         assert_eq!(hear("ipmi", 5000.0, Some(400.0)), Some(Watts(4000.0)));
-        // Nor does another one with a higher limit lift it, and that one's is lifted by itself.
+        // A source with a higher limit does not lift it, and its own limit is lifted by itself.
         hear("acpi", 5000.0, Some(9000.0));
         assert_eq!(hear("acpi", 5000.0, Some(9000.0)), Some(Watts(4000.0)));
         hear("redfish", 5000.0, None);

@@ -1,4 +1,4 @@
-//! What the daemon wants done and tells: effects in order, events for people, and what is counted.
+//! Outputs of the daemon: effects in order, events for people, and counters.
 
 use litd_api::{Counter, Events};
 use litd_units::Nanos;
@@ -7,10 +7,10 @@ use crate::event::Effect;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
 
-/// So many refusals a second are logged; all are counted.
+/// How many refusals a second are logged; all are counted.
 const REFUSALS_PER_SECOND: f64 = 5.0;
 
-/// What goes out.
+/// All outputs.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     now: Nanos,
@@ -21,7 +21,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Nothing yet; `now` and `unix_seconds` are the same moment.
+    /// No outputs yet; `now` and `unix_seconds` are the same moment.
     pub fn new(now: Nanos, unix_seconds: f64) -> Self {
         Self {
             now,
@@ -31,17 +31,17 @@ impl Outbox {
         }
     }
 
-    /// What is told from now on is told at this moment.
+    /// Further outputs happen at this moment.
     pub fn at(&mut self, now: Nanos) {
         self.now = now;
     }
 
-    /// When what is told now is told.
+    /// The moment of outputs.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// It is `unix_seconds` by the wall clock at `now`.
+    /// The wall clock reads `unix_seconds` at `now`.
     pub fn set_clock(&mut self, now: Nanos, unix_seconds: f64) {
         self.record.set_clock(now, unix_seconds);
     }
@@ -51,12 +51,12 @@ impl Outbox {
         self.record.unix_seconds(self.now)
     }
 
-    /// Has this done, after all that was asked for before.
+    /// Adds an effect after all earlier ones.
     pub fn push(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
 
-    /// What is to be done, in order. It is the caller's to do then.
+    /// Takes the effects, in order; the caller carries them out.
     pub fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -77,7 +77,7 @@ impl Outbox {
         self.record.refuse(reason);
     }
 
-    /// Counts a refusal, and logs it within reason.
+    /// Counts a refusal, and logs it at a limited rate.
     pub fn refuse_noted(&mut self, reason: &'static str, note: impl FnOnce() -> Note) {
         self.record.refuse(reason);
         if self.refusals.take(self.now) {

@@ -1,5 +1,5 @@
-//! A budget that was set and is not kept. GPUs that litd may not move, or does not read, can hold so much that
-//! the others, at their floors, are above what is left. Nobody but an administrator can mend that, so it is told.
+//! A budget that is set and not kept. GPUs that litd may not move, or does not read, can hold so much that the
+//! others exceed the rest even at their floors. Only an administrator can mend that, so it is reported.
 
 use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
@@ -9,27 +9,27 @@ use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
-/// Caps that come down take a while, also where a driver fails twice.
+/// How long lowering caps may take, also where a driver fails twice.
 const PATIENCE: Nanos = Nanos(10_000_000_000);
 
-/// A sum of caps that were rounded to whole microwatts is no higher than its budget by less than that.
+/// Tolerance: caps that were rounded to whole microwatts add up to no more than this above their budget.
 const MARGIN: Watts = Watts(1.0);
 
 /// Whether what the GPUs may hold is within the budget that was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Keeping {
-    /// It is, or there is no budget.
+    /// The budget is kept, or there is none.
     #[default]
     Kept,
-    /// It has not been since then.
+    /// The budget has been exceeded since then.
     ExceededSince(Nanos),
-    /// It is not, and that was told.
+    /// The budget is exceeded, and that was reported.
     Told,
 }
 
 impl<S: Store> Core<S> {
-    /// What all GPUs hold, as far as that is known. One that nobody can judge, that nobody has read of late, that
-    /// was let go of or is being written counts with the most that it may hold, as do those that are not litd's.
+    /// The sum of all GPUs' caps, as far as known. A GPU that can't be judged, was not read of late, was released
+    /// or is being written counts with the most that it may hold, as does one that litd may not move.
     pub(crate) fn caps_on_gpus(&self) -> Watts {
         let caps = self.devices.gpus().map(|(device, unit)| {
             let is_open = unit.standing.let_go().is_none_or(|it| it.closed.is_none());
@@ -44,10 +44,11 @@ impl<S: Store> Core<S> {
         caps.sum::<Watts>() + self.unmanaged_hold()
     }
 
-    /// Tells once that the budget is not kept and which GPUs litd can't lower for it, and once that it is again.
+    /// Reports once that the budget is not kept and which GPUs litd can't lower for it, and once that it is kept
+    /// again.
     pub(crate) fn check_budget_kept(&mut self) {
         if self.is_leaving() {
-            // What litd leaves behind is another budget, and so is what comes after.
+            // The budget on leaving is another one, and so is the next litd's.
             self.keeping = Keeping::Kept;
             return;
         }
@@ -62,7 +63,7 @@ impl<S: Store> Core<S> {
                 Some(Note::warning(EventKind::Fault, self.why_exceeded(budget))),
             ),
             (keeping, Some(_)) => (keeping, None),
-            // One that comes and goes is not told of each time.
+            // While a distrusted GPU comes and goes this is not reported each time.
             (Keeping::Told, None) if self.is_any_distrusted() => (Keeping::Told, None),
             (Keeping::Told, None) => {
                 let text = "the GPUs' caps are within the budget again";

@@ -1,41 +1,43 @@
-//! What measuring iterations costs a job's training, as its hooks' ticks tell it, and how far apart measured ones must be
-//! for that to stay within a share of all time.
+//! The cost of measured iterations for a job's training, by its hooks' ticks, and the distance between them that
+//! keeps it within a share of all time.
 //!
-//! Starting and stopping a profiler takes about as long whatever an iteration takes. On an H100 (torch 2.11, eight small
-//! layers) that was 12 ms: nothing beside an iteration of a second, and as much again as one of 12 ms.
+//! Starting and stopping a profiler takes about as long whatever an iteration takes. On an H100 (torch 2.11, eight
+//! small layers) that was 12 ms: nothing beside an iteration of a second, and as much again as one of 12 ms.
 
 use std::collections::VecDeque;
 
 use litd_units::Nanos;
 
-/// Medians are of so many: they forget what was so before caps moved.
+/// How many iterations a median is taken over, so that it forgets what came before caps moved.
 const KEPT: usize = 15;
 
-/// Fewer say nothing yet.
+/// With fewer iterations than this there is no median yet.
 const ENOUGH: usize = 3;
 
-/// Measured iterations are never further apart: a job that tells nonsense is still seen now and then.
+/// The largest distance of measured iterations: a job that tells nonsense is still seen now and then.
 const FURTHEST: u64 = 10_000;
 
-/// Times of iterations, in seconds, and how much longer those took that were measured.
+/// Times of iterations, in seconds, and how much longer measured ones took.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overhead {
     plain: VecDeque<f64>,
-    /// Each against the plain ones of its own time: what else makes iterations longer is no overhead.
+    /// Compared with plain iterations of the same time, so that other causes of long iterations don't count.
     longer: VecDeque<f64>,
-    /// By which share of a plain iteration a measured one takes longer: asked for at every event.
+    /// By which share of a plain iteration a measured one takes longer; cached, because it is asked for at every
+    /// event.
     of_one: Option<f64>,
-    /// The newest measured iteration, and the most that a rank has told of it: all wait for that one.
+    /// The newest measured iteration, and the most that any rank has told of it, because all ranks wait for the
+    /// slowest.
     newest: Option<(u64, f64)>,
 }
 
 impl Overhead {
-    /// An iteration took so long that was not measured.
+    /// Adds the time of an iteration that was not measured.
     pub fn plain(&mut self, duration: Nanos) {
         keep(&mut self.plain, duration.as_secs_f64());
     }
 
-    /// A rank's measured iteration took so long, with what measuring cost besides.
+    /// Adds the time of a rank's measured iteration, and what measuring cost besides.
     pub fn measured(&mut self, iteration: u64, duration: Nanos, besides: Nanos) {
         let took = duration.as_secs_f64() + besides.as_secs_f64();
         match &mut self.newest {

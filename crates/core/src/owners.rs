@@ -1,13 +1,12 @@
-//! Whose subordinate ids are: most distributions give each user 65,536 of them (subuid(5)), and he may run
-//! processes as any of those (newuidmap(1)). Whoever counts users counts him once.
+//! Owners of subordinate ids: most distributions give each user 65,536 of them (subuid(5)), and he may run
+//! processes as any of those (newuidmap(1)). Counts of users count him once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Below this number no subordinate ids are given out, as long as nobody configures otherwise
-/// (`SUB_UID_MIN` of login.defs).
+/// The first subordinate id, unless configured otherwise (`SUB_UID_MIN` of login.defs).
 const FIRST: u32 = 100_000;
 
-/// One line: ids of one user.
+/// A line of the file: a range of ids of one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     first: u32,
@@ -20,14 +19,13 @@ struct Part {
 pub struct Owners {
     /// In the order of their first ids.
     parts: Vec<Part>,
-    /// Users of their own, who may be within such a part by mistake.
+    /// Users with an entry of their own, who may be within a range by mistake.
     users: BTreeSet<u32>,
 }
 
 impl Owners {
-    /// Reads `/etc/subuid` and `/etc/passwd`; lines that make no sense are left out. Somebody whom the latter
-    /// does not name is told from others by his first subordinate id, and so are root's: what root gives a
-    /// container is not root.
+    /// Reads `/etc/subuid` and `/etc/passwd`; malformed lines are left out. A user whom the latter does not name
+    /// is known by his first subordinate id. So is root, whose containers are not root.
     #[must_use]
     pub fn of(subuid: &str, passwd: &str) -> Self {
         let mut named = BTreeMap::new();
@@ -65,7 +63,7 @@ impl Owners {
         Self { parts, users }
     }
 
-    /// Whose an id is: the user's to whom it is subordinate, or else its own.
+    /// The user to whom an id is subordinate, or else the id itself.
     #[must_use]
     pub fn owner(&self, uid: u32) -> u32 {
         if uid == 0 || self.users.contains(&uid) {
@@ -77,8 +75,8 @@ impl Owners {
             .map_or(uid, |part| part.owner)
     }
 
-    /// Whether this is certainly somebody else than all others of whom this is so, and not perhaps one of
-    /// somebody's subordinate ids of which this node's files don't tell.
+    /// Whether this id certainly belongs to a user of its own, and is not perhaps a subordinate id that this
+    /// node's files don't tell of.
     #[must_use]
     pub fn is_somebody(uid: u32) -> bool {
         uid < FIRST
@@ -103,7 +101,7 @@ mod tests {
             (100_000, 1000),
             (165_535, 1000),
             (165_536, 1001),
-            // A user of his own.
+            // A user with his own id.
             (165_540, 165_540),
             (231_071, 1001),
             (231_072, 231_072),

@@ -1,12 +1,11 @@
-//! What a plan's clocks (Perseus, section 4) need of a GPU's cap, and whether the GPU holds them.
+//! The power that a plan's clocks (Perseus, section 4) need of a GPU's cap, and whether the GPU holds the clocks.
 //!
-//! litd sees a plan only as the clocks that a rank asks for, operation by operation. Power that a
-//! clock needs is learned from what the GPU draws under it: the most of the last readings, and a
-//! margin, because a sensor tells a mean and a cap limits less than that. Until enough of it is
-//! known nothing is taken away.
+//! litd sees a plan only as the clocks that a rank asks for, operation by operation. The power at a clock is
+//! learned from the GPU's readings under it: the most of the last readings, and a margin, because a sensor tells a
+//! mean and a cap limits less than that. Until enough readings have come no cap is lowered.
 //!
-//! Clock against lock, reading by reading, tells how late the GPU is. That is nobody's business
-//! while litd can still give it watts; what is left is the planner's (`degree` in the status).
+//! Lock divided by clock, reading by reading, tells how late the GPU is. As long as litd can still give it watts
+//! this is not reported; the rest is for the planner (`degree` in the status).
 
 use std::collections::VecDeque;
 
@@ -16,40 +15,40 @@ use litd_units::{Hertz, Nanos, Watts};
 
 use crate::limits::limiter;
 
-/// A clock that was not locked for so long is no part of the plan any more.
+/// A clock that was not locked for so long is no longer part of the plan.
 const KEEP: Nanos = Nanos(60_000_000_000);
 
-/// So many clocks are kept apart; a plan has a few for each kind of computation.
+/// How many clocks are kept apart; a plan has a few for each kind of computation.
 const MOST: usize = 24;
 
-/// So many readings in iterations of their own, and a clock's power is known.
+/// How many readings, in iterations of their own, make a clock's power known.
 const ENOUGH: u32 = 10;
 
-/// So many, and the oldest are forgotten: what a clock needs follows the temperature.
+/// How many readings are kept; older ones are forgotten, because the power at a clock follows the temperature.
 const WINDOW: u32 = 60;
 
-/// What a cap has to be above the most power that was measured.
+/// The margin of a cap above the most power that was measured.
 const MARGIN: f64 = 0.05;
 
 /// A cap that did not sustain a clock is too low by at least this.
 const SHORT: f64 = 0.02;
 
-/// A clock that is lower than the lock by less is a step of the driver's.
+/// A clock below the lock by less than this is a step of the driver's.
 const STEP: f64 = 0.02;
 
-/// A driver reports the clock of a moment, and changes it within this.
+/// How long a driver takes to change the clock that it reports.
 const SETTLES: Nanos = Nanos(10_000_000);
 
-/// So many readings say how late a GPU is.
+/// How many readings say how late a GPU is.
 const READINGS: usize = 10;
 
-/// A GPU that more watts might help is late for so many readings before it counts as late.
+/// How many readings in a row a GPU that more watts might help has to be late before it counts as late.
 const PATIENCE: u32 = 60;
 
-/// A change of the degree by less is not told again.
+/// A change of the degree by less is not reported.
 const CHANGE: f64 = 0.02;
 
-/// What readings showed under one clock.
+/// The readings under one clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Shown {
     /// Readings in iterations of their own, in which the clock was held.
@@ -60,7 +59,7 @@ struct Shown {
     short: Watts,
 }
 
-/// One clock of the plan.
+/// A clock of the plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
     clock: Hertz,
@@ -70,7 +69,7 @@ struct Known {
 }
 
 impl Known {
-    /// It was held, at this power.
+    /// The clock was held, at this power.
     fn held(&mut self, power: Watts, counts: bool) {
         if self.now.count >= WINDOW {
             (self.before, self.now) = (self.now, Shown::default());
@@ -79,13 +78,13 @@ impl Known {
         self.now.power = self.now.power.max(power);
     }
 
-    /// It was not held under this cap: how much more it needs is not known, whatever was before.
+    /// The clock was not held under this cap: the power that it needs is unknown again, above this cap.
     fn missed(&mut self, cap: Watts) {
         (self.before.count, self.now.count) = (0, 0);
         self.now.short = self.now.short.max(cap);
     }
 
-    /// The cap that it needs, where that is known.
+    /// The cap that the clock needs, where known.
     fn needs(&self) -> Option<Watts> {
         let count = self.before.count + self.now.count;
         let power = self.before.power.max(self.now.power) * (1.0 + MARGIN);
@@ -94,23 +93,23 @@ impl Known {
     }
 }
 
-/// What a plan's clocks need of the cap.
+/// The caps that a plan's clocks need.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Needs {
     /// There is no plan.
     Nothing,
-    /// Not measured yet: no less than there is.
+    /// Not measured yet: the cap must not be lowered.
     Unknown,
-    /// This.
+    /// At least this cap.
     Cap(Watts),
 }
 
-/// Whether a GPU keeps to its clocks.
+/// Whether a GPU holds its clocks.
 #[derive(Debug, Clone, PartialEq)]
 struct Pace {
-    /// Lock by clock, of the last readings.
+    /// Lock divided by clock, of the last readings.
     ratios: VecDeque<f64>,
-    /// The same readings: whether more watts could not have helped.
+    /// For the same readings: whether more watts could not have helped.
     helpless: VecDeque<bool>,
     /// Readings in which the mean was late, in a row.
     late_for: u32,
@@ -128,26 +127,25 @@ impl Default for Pace {
     }
 }
 
-/// One look at a GPU whose clocks are locked.
+/// A reading of a GPU whose clocks are locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
-    /// What they are locked to, and since when.
+    /// The locked clock.
     pub lock: Hertz,
-    /// Since when.
+    /// When it was locked.
     pub since: Nanos,
     /// When the reading was asked for.
     pub asked: Nanos,
-    /// What it showed.
+    /// The reading itself.
     pub reading: Reading,
-    /// Whether its job's iteration is another one than in the last look.
+    /// Whether the job is in another iteration than at the last reading.
     pub new_iteration: bool,
-    /// Whether it holds the highest cap that it may.
+    /// Whether the GPU holds its highest permitted cap.
     pub at_ceiling: bool,
 }
 
 impl Look {
-    /// Lock by clock: 1 for a GPU that keeps to it, `None` where that can't be said, as of one
-    /// that idles.
+    /// Lock divided by clock: 1 for a GPU that holds it, `None` where that can't be said, as for an idle GPU.
     fn ratio(&self) -> Option<f64> {
         let clock = self.reading.clock.filter(|clock| clock.0 > 0.0)?;
         if self.asked < self.since + SETTLES {
@@ -165,7 +163,7 @@ impl Look {
     }
 }
 
-/// What is known of the clocks that a plan has for a GPU.
+/// Measurements of a plan's clocks on a GPU.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Planned {
     clocks: Vec<Known>,
@@ -220,8 +218,8 @@ impl Planned {
         was.pace.degree > 1.0
     }
 
-    /// What the clocks of the last minute need of the cap. One that was not measured needs no more
-    /// than a higher one that was.
+    /// The caps that the clocks of the last minute need. A clock without measurements needs no more than a higher
+    /// one with them.
     pub fn needs(&self, now: Nanos) -> Needs {
         let mut most = Needs::Nothing;
         for known in self.clocks.iter().filter(|known| now < known.used + KEEP) {
@@ -237,7 +235,7 @@ impl Planned {
         most
     }
 
-    /// By which factor it is slower than its plan, in spite of all that litd can do; 1: it is not.
+    /// By which factor the GPU is slower than its plan, in spite of all that litd can do; 1: not slower.
     pub fn degree(&self) -> f64 {
         self.pace.degree
     }
@@ -314,7 +312,7 @@ mod tests {
             planned.needs(now),
             Needs::Cap(Watts(400.0) * (1.0 + MARGIN))
         );
-        // A lower clock needs no more, a higher one is not known.
+        // A lower clock needs no more than a known one; a higher clock is unknown.
         planned.lock(Hertz(1.0e9), now);
         assert_eq!(
             planned.needs(now),

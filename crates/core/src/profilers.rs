@@ -1,10 +1,10 @@
-//! What this node knows of profilers: by which software, and what came of it.
+//! Results of profilers on this node, by software.
 //!
-//! A profiler that has done harm to a user's job stays off in that user's jobs, with that software, until
-//! an administrator forgets it; once jobs of two users of the node's own, or of its root, have told so, in
-//! everybody's. That is on disk, with what else was learned. A user's first use of a software here is one
-//! job's. What one user tells alone changes nothing for others: anybody with a GPU can tell anything. Nor
-//! does what one pod tells: it has any users that it likes ([`Tenant`]).
+//! A profiler that has done harm to a user's job stays off in that user's jobs, with that software, until an
+//! administrator forgets it. Once jobs of two of the node's own users, or of its root, have reported harm, it
+//! stays off in everybody's. The results are on disk, with what else was learned. A user's first use of a software
+//! is left to one job. Reports of one user change nothing for others, because anybody with a GPU can report
+//! anything; nor do reports of one pod, which can have any users ([`Tenant`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,35 +19,35 @@ use crate::record::Note;
 use crate::store::Store;
 use crate::tenant::Tenant;
 
-/// So many are kept; the oldest go.
+/// How many results are kept; the oldest are dropped.
 const KEPT: usize = 64;
 
-/// So many of one user alone are kept; his oldest go, and nobody else's.
+/// How many of one user's alone are kept; his oldest are dropped, and nobody else's.
 const KEPT_OF_A_USER: usize = 8;
 
-/// Once jobs of so many users have told of harm, the profiler is off for everybody.
+/// Once jobs of so many users have reported harm, the profiler is off for everybody.
 const ENOUGH: usize = 2;
 
-/// So many of those who told are named.
+/// How many of those who reported are named.
 const NAMED: usize = 8;
 
-/// Letters of a software's name, and of a reason.
+/// The longest name of a software, and the longest reason, in letters.
 const LONGEST: usize = 300;
 
 /// A profiler that is not used on this node any more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfilerOff {
-    /// With what software: versions of torch, of CUDA or ROCm, and of the profiler's library.
+    /// The software: versions of torch, of CUDA or ROCm, and of the profiler's library.
     pub software: String,
-    /// Why, in words, as a hook told it.
+    /// The reason, in words, as a hook told it.
     pub reason: String,
-    /// When, in seconds since 1970.
+    /// When that was, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The users whose jobs have told so. Where there are neither these nor pods, in a file of litd 0.1 or
-    /// older, it counts for all.
+    /// The users whose jobs have reported harm. In a file of litd 0.1 or older there are neither users nor pods;
+    /// then it counts for all.
     #[serde(default)]
     pub uids: BTreeSet<u32>,
-    /// And those in pods.
+    /// The users in pods.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub pods: BTreeSet<Tenant>,
 }
@@ -56,13 +56,13 @@ impl ProfilerOff {
     /// Whether it is off for every user's jobs, not only for those of the users who told.
     #[must_use]
     pub fn is_for_all(&self) -> bool {
-        // Higher numbers may be one user's, for all that is known.
+        // Higher numbers may all belong to one user.
         let somebody = self.uids.iter().filter(|&&uid| Owners::is_somebody(uid));
         let by_nobody = self.uids.is_empty() && self.pods.is_empty();
         by_nobody || self.uids.contains(&0) || somebody.count() >= ENOUGH
     }
 
-    /// Who has told, in words.
+    /// The users and pods that have reported, in words.
     #[must_use]
     pub fn whose(&self) -> String {
         let users = self.uids.iter().copied().map(Tenant::from);
@@ -91,11 +91,11 @@ impl ProfilerOff {
         self.uids.len() + self.pods.len() == 1 && self.is_told_by(whose)
     }
 
-    /// Whether that is new. Of pods [`KEPT`] are kept, and most of them have ended by then.
+    /// Adds a report. Returns whether it is new. Of pods [`KEPT`] are kept, and most of them have ended by then.
     fn tell(&mut self, whose: &Tenant) -> bool {
         match whose.user() {
             Some(uid) => {
-                // Two of the node's own users are enough for all; numbers of containers are no end of users.
+                // Two of the node's own users are enough for all; containers may have any number of user ids.
                 self.uids.len() < KEPT && self.uids.insert(uid)
             }
             None => {
@@ -110,19 +110,19 @@ impl ProfilerOff {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
-    /// This job is the first to use it.
+    /// The first job to use it, which tries it.
     Tried {
         job: String,
     },
     Safe,
 }
 
-/// All that is known.
+/// Results of all profilers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profilers {
-    /// The latest last.
+    /// Profilers that are off, the latest last.
     off: Vec<ProfilerOff>,
-    /// By user and software, until the next start.
+    /// Results by user and software, until the next start.
     known: BTreeMap<(Tenant, String), Known>,
 }
 
@@ -144,7 +144,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl Profilers {
-    /// As they are read from disk.
+    /// Profilers that are off, as read from disk.
     pub(crate) fn with(mut off: Vec<ProfilerOff>) -> Self {
         off.drain(..off.len().saturating_sub(KEPT));
         Self {
@@ -153,13 +153,13 @@ impl Profilers {
         }
     }
 
-    /// Those that are not used any more.
+    /// Profilers that are off.
     #[must_use]
     pub fn off(&self) -> &[ProfilerOff] {
         &self.off
     }
 
-    /// What a rank of this user's job is told.
+    /// The answer to a rank of this user's job.
     fn tell(&mut self, whose: &Tenant, software: &str, job: &str) -> (Profiling, String) {
         let off = |off: &&ProfilerOff| off.software == software && off.is_for(whose);
         if let Some(off) = self.off.iter().find(off) {
@@ -182,7 +182,7 @@ impl Profilers {
         }
     }
 
-    /// Somebody who makes versions up loses what is known of his own: it is tried once more.
+    /// A user who makes versions up loses his own results: his next job tries again.
     fn make_room(&mut self, whose: &Tenant) {
         let own = |(other, _): &&(Tenant, String)| other == whose;
         if self.known.keys().filter(own).count() >= KEPT_OF_A_USER {
@@ -193,7 +193,7 @@ impl Profilers {
         }
     }
 
-    /// It did harm to a job of this user. Answers for whom it is off now, if that is new.
+    /// The profiler did harm to a job of this user. Returns for whom it is off now, if that is new.
     fn turn_off(
         &mut self,
         whose: &Tenant,
@@ -239,7 +239,7 @@ impl Profilers {
         }
     }
 
-    /// The job that tried it first went on as before. Others can't say so.
+    /// The first job to use it ran as before. Other jobs can't say so.
     fn passed(&mut self, whose: &Tenant, software: &str, job: &str) {
         if let Some(known) = self.known.get_mut(&(whose.clone(), software.to_owned()))
             && matches!(known, Known::Tried { job: first } if first == job)
@@ -248,7 +248,7 @@ impl Profilers {
         }
     }
 
-    /// A job has ended: what it has not told by now the next one tries.
+    /// A job has ended: a profiler without a result is tried by the next job.
     pub(crate) fn ended(&mut self, job: &str) {
         self.known
             .retain(|_, known| !matches!(known, Known::Tried { job: first } if first == job));
@@ -256,7 +256,7 @@ impl Profilers {
 }
 
 impl<S: Store> Core<S> {
-    /// Adds to a welcome what the node knows of the hook's profiler.
+    /// Adds the results of the hook's profiler to a welcome.
     pub(crate) fn tell_of_profiler(&mut self, id: SessionId, hello: &Hello, welcome: &mut Welcome) {
         let Some(software) = software(hello) else {
             return;
@@ -273,7 +273,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A hook tells what came of its profiler.
+    /// A hook reports its profiler's result.
     pub(crate) fn profiler_told(&mut self, id: SessionId, job: &str, notice: &Notice) {
         let Some(session) = self.sessions.get(&id) else {
             return;
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(profilers.tell(&pod(200), STACK, "b").0, Profiling::Try);
         assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Try);
         assert_eq!(profilers.tell(&0.into(), STACK, "b").0, Profiling::Try);
-        // It is so on disk, too.
+        // The file says the same.
         let bytes = serde_json::to_vec(profilers.off()).unwrap();
         let mut next = Profilers::with(serde_json::from_slice(&bytes).unwrap());
         assert_eq!(next.tell(&pod(99), STACK, "a").0, Profiling::Off);
@@ -405,7 +405,7 @@ mod tests {
         assert!(whose.ends_with(" and 56 others"), "{whose}");
     }
 
-    /// Where the node's files do not tell whose they are (`getsubids`).
+    /// For user ids that the node's files do not name (`getsubids`).
     #[test]
     fn numbers_that_may_be_one_users_are_not_two_users() {
         let mut profilers = Profilers::default();

@@ -1,33 +1,33 @@
-//! How far something has come that every one of some devices has a part in, in one sentence.
+//! Progress of an operation on several devices, in one sentence.
 
-/// How far it has come.
+/// The progress of the whole operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// How far.
+    /// The stage of the slowest device.
     pub stage: Stage,
-    /// What was done, and why the rest was not, in words.
+    /// The parts that are done, and why the rest is not, in words.
     pub said: String,
 }
 
-/// How far all devices have come together: the least far of them counts.
+/// The stage of all devices together: the slowest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Nothing is left for litd to do.
+    /// litd has nothing left to do.
     Done,
-    /// A device holds another cap than the one found, and nobody is at work on that any more.
+    /// A device holds another cap than the one found, and litd no longer tries to restore it.
     Owed,
-    /// Something is still on its way: a cap, clocks or a handle.
+    /// A cap, clocks or a handle are still under way.
     Pending,
 }
 
-/// What keeps one device from being done.
+/// The reason why one device is not done.
 pub(crate) enum Remains {
     Nothing,
-    /// Something that litd does not change.
+    /// A state that litd does not change.
     Others(String),
-    /// A cap that has not gone back, and does not for now.
+    /// A cap that is not restored, and will not be for now.
     Owed(String),
-    /// Something that is on its way.
+    /// An operation that is under way.
     Open(String),
 }
 
@@ -42,8 +42,8 @@ impl Remains {
 }
 
 impl Progress {
-    /// From the names of devices and what remains of each; `done` is said of those of which
-    /// nothing does.
+    /// The progress, from devices' names and what remains of each; `done` is said of devices of which nothing
+    /// remains.
     pub(crate) fn of<'a>(devices: impl Iterator<Item = (&'a str, Remains)>, done: &str) -> Self {
         let (mut finished, mut said, mut stage) = (Vec::new(), Vec::new(), Stage::Done);
         for (name, remains) in devices {

@@ -1,33 +1,33 @@
-//! What a device's cap may be, as far as its driver has told. A driver may be slow to tell, refuse,
-//! or tell what can't be: while it does, nobody can judge what the device may hold, and what it
-//! tells is no reason to forget what is owed to it.
+//! The range of a device's cap, as far as its driver has told. A driver may be slow, refuse, or tell an impossible
+//! range: until it tells a possible one nobody can judge what the device may hold, and its cap found still has to
+//! be restored.
 
 use litd_power::CapRange;
 use litd_units::Watts;
 
-/// No device is capped at as much: a cap that is read as more was misread.
+/// No device can be set to so much: a higher cap was misread.
 const ABSURD: Watts = Watts(100_000.0);
 
-/// What a device's cap may be.
+/// The range of a device's cap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
-    /// The driver has told.
+    /// The driver has told this range.
     Told(CapRange),
-    /// The device was reset or taken back since its driver told: it is asked anew, and what it told
-    /// last counts meanwhile.
+    /// The device was reset or taken back since its driver told this range: it is asked anew, and the old range
+    /// counts meanwhile.
     Asked(CapRange),
-    /// The driver does not tell, or tells what the device itself belies. It is asked again every
+    /// The driver does not tell a range, or the device itself contradicts it. The driver is asked again every
     /// second.
     Untold {
-        /// What it told before, if it ever did.
+        /// The last range that it told, if it ever did.
         last: Option<CapRange>,
-        /// The most that the device could hold: it counts with that.
+        /// The most that the device could hold, which it counts with.
         most: Watts,
     },
 }
 
 impl From<CapRange> for Range {
-    /// A range without room for any cap is as good as none.
+    /// An empty range counts as none.
     fn from(range: CapRange) -> Self {
         match range.highest > Watts::ZERO && range.highest >= range.lowest {
             true => Self::Told(range),
@@ -37,14 +37,13 @@ impl From<CapRange> for Range {
 }
 
 impl Range {
-    /// The range of a device whose driver has never told. It counts with everything until
-    /// something is known of it.
+    /// The range of a device whose driver has never told. It counts as infinite until something is known.
     pub const NEVER_TOLD: Self = Self::Untold {
         last: None,
         most: ABSURD,
     };
 
-    /// What counts now, unless the driver does not tell.
+    /// The range that counts now, unless the driver does not tell.
     pub(crate) fn known(&self) -> Option<CapRange> {
         match self {
             Self::Told(range) | Self::Asked(range) => Some(*range),
@@ -52,7 +51,7 @@ impl Range {
         }
     }
 
-    /// What the driver told last, if it ever did.
+    /// The last range that the driver told, if it ever did.
     #[must_use]
     pub fn last(&self) -> Option<CapRange> {
         match self {
@@ -69,20 +68,20 @@ impl Range {
         }
     }
 
-    /// Whether the driver is to be asked.
+    /// Whether the driver has to be asked.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self, Self::Told(_))
     }
 
-    /// The device was reset, or is taken back: its driver may have other ideas now.
+    /// The device was reset, or is taken back: its driver may tell another range now.
     pub(crate) fn ask_anew(&mut self) {
         if let Self::Told(range) = *self {
             *self = Self::Asked(range);
         }
     }
 
-    /// The driver does not tell, or told what can't be. Until the device is judged anew it counts
-    /// with `most`.
+    /// The driver does not tell, or has told an impossible range. Until the device is judged anew it counts with
+    /// `most`.
     pub(crate) fn refused(&mut self, most: Watts) {
         if let Some(range) = self.known() {
             let last = Some(range);
@@ -90,15 +89,15 @@ impl Range {
         }
     }
 
-    /// The most that the device could hold is known better. Only where its driver does not tell.
+    /// A better value of the most that the device could hold; used only where its driver does not tell.
     pub(crate) fn judge(&mut self, could_hold: Watts) {
         if let Self::Untold { most, .. } = self {
             *most = could_hold;
         }
     }
 
-    /// Whether a device like this can hold a cap at all: if not, it was misread. Caps that are found
-    /// may be below the driver's range, which is for setting; none is above it.
+    /// Whether a device like this can hold a cap at all: if not, it was misread. Caps found may be below the
+    /// driver's range, which is for setting, and are never above it.
     pub(crate) fn admits(&self, cap: Watts) -> bool {
         let highest = self
             .known()
@@ -106,15 +105,15 @@ impl Range {
         cap > Watts::ZERO && cap <= highest
     }
 
-    /// Whether a device was read to hold a cap that a device can hold, and that its driver says this one
-    /// can't: one of the two is wrong.
+    /// Whether a device was read to hold a cap that is possible, but outside the range that its driver tells: one
+    /// of the two is wrong.
     pub(crate) fn is_belied_by(&self, cap: Watts) -> bool {
         !self.admits(cap) && Self::NEVER_TOLD.admits(cap)
     }
 
-    /// Where a device that holds `held` goes back to, if `found` was found: there, or, should the
-    /// driver's highest have shrunk below that, as near as it takes. It is never lowered for that:
-    /// what the driver says may be wrong, and a cap that goes back goes up to be nearer.
+    /// The cap to restore on a device that holds `held`, if `found` was found: that cap or, should the driver's
+    /// highest have shrunk below it, the nearest that the driver takes. A device is never lowered for that: the
+    /// driver's range may be wrong, and restoring goes up to be nearer.
     pub(crate) fn nearest(&self, found: Watts, held: Option<Watts>) -> Watts {
         match self {
             Self::Told(range) if found > range.highest + range.resolution => {
@@ -146,7 +145,7 @@ mod tests {
         range.refused(Watts(800.0));
         assert_eq!(range.unjudged(), Some(Watts(800.0)));
         assert_eq!((range.known(), range.last()), (None, Some(RANGE)));
-        // A second failure forgets neither.
+        // A second failure keeps both values.
         range.refused(Watts(1.0));
         range.ask_anew();
         assert_eq!(range.last(), Some(RANGE));
@@ -193,7 +192,7 @@ mod tests {
         assert_eq!(told.nearest(found, held), Watts(700.0));
         assert_eq!(told.nearest(found, None), Watts(700.0));
         assert_eq!(told.nearest(Watts(650.0), held), Watts(650.0));
-        // Not down from what it holds.
+        // Not below what it holds.
         assert_eq!(told.nearest(found, Some(Watts(720.0))), Watts(720.0));
         assert_eq!(told.nearest(found, Some(Watts(800.0))), found);
         assert_eq!(Range::Asked(RANGE).nearest(found, held), found);

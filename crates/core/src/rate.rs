@@ -2,7 +2,7 @@
 
 use litd_units::Nanos;
 
-/// A token bucket that holds two seconds' worth, if nothing else is said.
+/// A token bucket that holds two seconds' worth unless said otherwise.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     per_second: f64,
@@ -48,7 +48,7 @@ impl Bucket {
     pub fn next(&mut self, now: Nanos) -> Nanos {
         self.fill(now);
         let lacks = (1.0 - self.tokens).max(0.0);
-        // Rounded up: at that moment there is one. `as` saturates.
+        // Rounded up, so that there is a token at that moment. `as` saturates.
         let wait = (lacks / self.per_second * 1e9).ceil() as i64;
         Nanos(self.filled.0.saturating_add(wait))
     }
@@ -72,7 +72,7 @@ mod tests {
         let later = Nanos(1_000_000_000);
         let passed = (0..100).filter(|_| bucket.take(later)).count();
         assert_eq!(passed, 10);
-        // It says when to come again.
+        // At the time that it names there is a token.
         let next = bucket.next(later);
         assert!(next > later && next <= later + Nanos(100_000_001), "{next}");
         assert!(bucket.clone().take(next));

@@ -1,4 +1,4 @@
-//! Why each device holds what it is to hold, in words: as the plan has it, for the audit log and for people.
+//! The reason for each device's target, in words: taken from the plan, for the audit log and for people.
 
 use litd_policies::Policy;
 
@@ -8,14 +8,14 @@ use crate::plan::{Plan, View, Why};
 use crate::standing::Standing;
 use crate::store::Store;
 
-/// What was planned last, and what it was planned from.
+/// The last plan, and the view that it was made from.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub view: View,
     pub plan: Plan,
 }
 
-/// Why, and for which job.
+/// A reason, and the job that it is about.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reason {
     pub job: Option<String>,
@@ -30,7 +30,7 @@ impl Reason {
 }
 
 impl<S: Store> Core<S> {
-    /// Why a device is to hold its target, or is left alone.
+    /// The reason for a device's target, or for leaving it alone.
     pub(crate) fn reason(&self, device: usize) -> Reason {
         let planned = self.planned.as_ref();
         let why = planned.and_then(|it| Some(it.plan.aims.get(device)?.why));
@@ -92,7 +92,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Why what was found goes back to a device.
+    /// Why a device's cap found is restored.
     fn why_back(&self, unit: &Unit) -> &'static str {
         match unit.standing {
             _ if self.stopping.is_some() => "litd stops",

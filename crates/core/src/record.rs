@@ -1,4 +1,4 @@
-//! What happened, kept for `litctl events` and handed to the log; and what is counted.
+//! Events, kept for `litctl events` and handed to the log; and counters.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,10 +7,10 @@ use litd_units::Nanos;
 
 use crate::room::{Room, Table};
 
-/// So many events are kept, if they fit the room for them.
+/// How many events are kept, if they fit the room for them.
 const KEPT: usize = 1000;
 
-/// What an event takes besides its texts.
+/// The bytes of an event besides its texts.
 const BESIDES: usize = size_of::<Event>() + 48;
 
 /// The bytes that an event takes.
@@ -30,7 +30,7 @@ pub struct Note {
 }
 
 impl Note {
-    /// Something worth knowing.
+    /// An event that is worth knowing.
     pub fn info(kind: EventKind, text: impl Into<String>) -> Self {
         Self {
             kind,
@@ -41,7 +41,7 @@ impl Note {
         }
     }
 
-    /// Something that a person should look at.
+    /// An event that a person should look at.
     pub fn warning(kind: EventKind, text: impl Into<String>) -> Self {
         Self {
             warning: true,
@@ -49,13 +49,13 @@ impl Note {
         }
     }
 
-    /// About a job.
+    /// The event is about this job.
     pub fn job(mut self, name: &str) -> Self {
         self.job = Some(name.to_owned());
         self
     }
 
-    /// About a device.
+    /// The event is about this device.
     pub fn device(mut self, address: &str) -> Self {
         self.device = Some(address.to_owned());
         self
@@ -87,7 +87,7 @@ impl Record {
         }
     }
 
-    /// It is `unix_seconds` by the wall clock at `now`. What was added before keeps its time.
+    /// The wall clock reads `unix_seconds` at `now`. Earlier events keep their time.
     pub fn set_clock(&mut self, now: Nanos, unix_seconds: f64) {
         self.clock = (now, unix_seconds);
     }
@@ -112,7 +112,7 @@ impl Record {
         };
         let bytes = bytes_of(&event);
         if bytes > self.room.most() {
-            // It would cost all others their room. It is logged, and counts as lost.
+            // The event would cost all others their room: it is logged, and counts as lost.
             return event;
         }
         while self.events.len() >= KEPT || self.room.charge(bytes).is_err() {
@@ -122,8 +122,8 @@ impl Record {
         event
     }
 
-    /// Drops an event: the oldest, or the oldest that a hook could have caused, if those are the
-    /// most. No hook may wash away what others did.
+    /// Drops an event: the oldest, or the oldest of those that hooks can cause if those are the most. So no hook
+    /// can push other events out.
     fn make_room(&mut self) {
         let common = |event: &Event| event.kind == EventKind::Job;
         let of_hooks = self.events.iter().filter(|event| common(event));
@@ -148,7 +148,7 @@ impl Record {
         *self.refused.entry(reason).or_default() += 1;
     }
 
-    /// What came after an event.
+    /// The events after this one.
     pub fn after(&self, seq: u64) -> Events {
         let newer = self.events.iter().filter(|event| event.seq > seq);
         let events: Vec<Event> = newer.cloned().collect();
@@ -222,7 +222,7 @@ mod tests {
             200
         );
         assert_eq!(told.lost + told.events.len() as u64, told.last);
-        // One that fits nowhere is not kept, and costs no other.
+        // An event that fits nowhere is not kept, and costs no other event its place.
         record.add(Nanos(0), Note::info(EventKind::Job, "x".repeat(most)));
         assert_eq!(record.after(told.last).lost, 1);
     }

@@ -1,6 +1,6 @@
-//! Letting go of devices and taking them back. Of a device that was let go of the cap is back,
-//! every handle is closed and nothing opens it again, so that it can be reset and its driver
-//! upgraded. Its job is watched only; the job's other devices keep their caps.
+//! Releasing devices and taking them back. When a device is released its cap found is restored, every handle is
+//! closed and nothing opens it again, so that it can be reset and its driver upgraded. Its job is only observed;
+//! the job's other devices keep their caps.
 
 use litd_api::{EventKind, Problem};
 use litd_power::{Handles, Operation};
@@ -14,40 +14,40 @@ use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
 
-/// For so long litd tries to give a cap back; then the device is closed all the same. An
-/// administrator is answered within 5 s.
+/// How long litd tries to restore a cap; then the device is closed all the same. An administrator is answered
+/// within 5 s.
 const TRIES: Nanos = Nanos(2_000_000_000);
 
-/// For so long the others' caps may take to make room for what a device comes to hold that is closed or reset.
+/// How long the others may take to make room for the cap that a device gets when it is closed or reset.
 const MAKES_ROOM: Nanos = Nanos(3_000_000_000);
 
-/// What is said of a device whose driver's library stays open because of another one.
+/// The text about a device whose driver's library stays open because of another device.
 const HELD: &str = "its cap is back, but its driver's library has one session for all GPUs, which stays open because \
                     another GPU's driver does not answer: a reset or an upgrade fails until that one answers or \
                     litd is stopped";
 
-/// A device that was let go of.
+/// A released device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LetGo {
     /// Since when.
     pub since: Nanos,
-    /// A reading before then tells nothing of what it holds.
+    /// A reading from before then tells nothing of its cap.
     pub looked: Nanos,
-    /// Its cap could not be given back, and is no longer tried: it stays in the undo journal.
+    /// Whether its cap could not be restored and litd has stopped trying: it stays in the undo journal.
     pub given_up: bool,
-    /// Its handles were closed, with what was left open of its driver's library then.
+    /// Set once its handles were closed, with the handles that are left of its driver's library.
     pub closed: Option<Handles>,
-    /// When it was closed last: until it is read again nobody knows what it holds.
+    /// When it was closed last: until it is read again its cap is unknown.
     pub unseen_since: Option<Nanos>,
-    /// litd is off: it is taken back when it no longer is.
+    /// Whether it was released only because litd is off: it is taken back when that ends.
     pub by_mode: bool,
-    /// It was let go of because litd is off, and what somebody else has set is not in force there: what it holds is litd's to
-    /// keep within the safe budget, should that be what litd leaves behind.
+    /// Whether it was released because litd is off, and no foreign cap is in force there: then litd keeps it
+    /// within the safe budget, if that is to be left behind.
     pub held: bool,
 }
 
 impl<S: Store> Core<S> {
-    /// Gives devices back and lets go of them.
+    /// Restores devices' caps and releases the devices.
     pub(crate) fn let_go(&mut self, device: Option<&str>) -> Result<String, Problem> {
         for device in self.named(device)? {
             self.let_go_of(device, false);
@@ -61,29 +61,30 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        // While litd is only off a lock that failed is looked after in time.
+        // While litd is only off, failed locks are looked after in time.
         let may_lock = unit.clocks.are_free_for_now() && !by_mode;
         let owed = owed || may_lock && unit.standing.let_go().is_some_and(|it| it.by_mode);
         if let Some(let_go) = unit.standing.let_go_mut()
             && let_go.closed.is_some()
             && !(owed || let_go.given_up || let_go.held)
         {
-            // Nothing opens it once more, and what it may hold since it was closed counts as before.
+            // The device stays closed, and what it may hold since then counts as before.
             let_go.by_mode &= by_mode;
             let_go.since = now;
             return;
         }
         if unit.standing.is_kept() {
-            // What it holds is others' doing, and stays.
+            // The foreign cap stays, and becomes the cap found.
             unit.found = held;
         }
         unit.standing.release(now, by_mode);
         unit.clocks.free_once_more();
-        // Nobody reads what its driver would tell of a reset, and another may come before it is taken back.
+        // The driver is not asked about a reset any more, and another reset may come before the device is taken
+        // back.
         unit.resets.stop_waiting();
         self.turn_away(device);
         self.actuator.retry(device);
-        // Its cap goes back at once: nobody's sensor is waited for.
+        // The cap is restored at once, without waiting for anybody's sensor.
         let gpus: Vec<usize> = self.devices.gpus().map(|(gpu, _)| gpu).collect();
         for gpu in gpus {
             self.believe(gpu);
@@ -91,7 +92,7 @@ impl<S: Store> Core<S> {
         self.standing_changed(device);
     }
 
-    /// Whether a device may be opened: one that was let go of may only to give its cap back.
+    /// Whether a device may be opened: a released one only to restore its cap.
     pub(crate) fn may_open(&self, device: usize) -> bool {
         let Some(unit) = self.devices.get(device) else {
             return false;
@@ -108,12 +109,13 @@ impl<S: Store> Core<S> {
         {
             let_go.closed = Some(handles);
             let_go.unseen_since = Some(self.now);
-            // Nobody reads it again to tell whether what was not believed was right: nobody's undo waits for it.
+            // A suspect reading will not be repeated: no undo waits for it any longer.
             self.actuator.suspect_no_more(device);
         }
     }
 
-    /// Closes what can't be given back, and takes back what was let go of for long enough.
+    /// Closes released devices whose caps can't be restored, and takes back those that were released for long
+    /// enough.
     pub(crate) fn check_let_go(&mut self) {
         if self.stopping.is_some() {
             return;
@@ -144,9 +146,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// While litd is off nobody reads a device that was closed: once a write that failed can't be done any more, the
-    /// device is opened again and read, so that what was done late goes back. One that its users let go of is not
-    /// opened: somebody may be about to reset it.
+    /// While litd is off closed devices are not read: once a failed write can't be done any more, the device is
+    /// opened again and read, so that a late write is undone. A device that its users had released is not opened:
+    /// it may be about to be reset.
     fn look_once_more(&mut self, device: usize, let_go: LetGo) {
         let now = self.now;
         let is_owed = self.is_journaled(device);
@@ -164,14 +166,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Closes the devices that were let go of and have nothing left to be undone, once the others have made room.
+    /// Closes released devices with nothing left to undo, once the others have made room.
     pub(crate) fn close_let_go(&mut self) {
         if self
             .devices
             .iter()
             .any(|(device, _)| self.waits_for_room(device))
         {
-            // What left the journal counts with its default from now on.
+            // A device that has left the journal counts with its default from now on.
             self.replan();
             self.write_caps();
         }
@@ -189,8 +191,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a device whose cap is back stays open for now, because others are still to be lowered: one without
-    /// persistence mode takes its default once it is closed, and any other once it is reset.
+    /// Whether a released device whose cap is restored stays open for now, because others still have to be
+    /// lowered: without persistence mode it gets its default once it is closed, otherwise once it is reset.
     fn waits_for_room(&self, device: usize) -> bool {
         let unit = self.devices.get(device);
         let let_go = unit.and_then(|unit| unit.standing.let_go());
@@ -222,8 +224,8 @@ impl<S: Store> Core<S> {
         self.note(Note::warning(EventKind::Restore, text).device(&address));
     }
 
-    /// A device that was let go of has come back, from a reset or with another driver: it is
-    /// taken back. Nothing of it was opened to see that.
+    /// A released device has come back, from a reset or with another driver: it is taken back. No handle was
+    /// opened to see that.
     pub(crate) fn returned(&mut self, DeviceId(device): DeviceId) {
         if !self.config.release.take_back_on_return {
             return;
@@ -234,7 +236,7 @@ impl<S: Store> Core<S> {
         let Some(let_go) = unit.standing.let_go_mut() else {
             return;
         };
-        // While litd is off it is nobody's turn; afterwards it is.
+        // While litd is off it stays released; it is taken back afterwards.
         let_go.by_mode |= self.authority.is_off();
         let is_later = let_go.by_mode;
         self.leave_alone_no_more(device);
@@ -261,7 +263,7 @@ impl<S: Store> Core<S> {
         self.begin_anew_with(devices);
     }
 
-    /// The same where nobody has said so, and litd was only off: what somebody else had set before stays theirs.
+    /// The same without a command, after litd was only off: foreign caps stay foreign.
     pub(crate) fn begin_anew_with(&mut self, devices: &[usize]) {
         for &device in devices {
             let journaled = self.is_journaled(device);
@@ -275,22 +277,21 @@ impl<S: Store> Core<S> {
             }
             let before = unit.begins_anew();
             let unread = before.let_go().is_some();
-            // The entry of a cap that somebody else has set is about late writes, or outdated.
+            // The entry of a foreign cap is about late writes, or outdated.
             let journaled = journaled && !before.is_kept();
             unit.following.begins_anew();
             unit.answering.give_time();
             unit.resets.forget();
             unit.trust = Trust::default();
             if !journaled && !writing && !before.is_overwritten() {
-                // What is there now was set by somebody who meant it, but for a cap that was to be
-                // set by hand, was given up and lands late. Where nothing was read meanwhile, that
-                // has to be seen first.
+                // A cap that is there now was set on purpose by an administrator, except when it is a failed
+                // override that was done late. If nothing was read meanwhile, the cap has to be read first.
                 unit.found = held.filter(|_| !unread);
                 self.devices.want_read(device);
             }
             if unread {
-                // It may have been reset, or have another driver, or hold what others have set: until it
-                // has been read it counts with the most that it could hold, and its limits are read anew.
+                // The device may have been reset, have another driver or a foreign cap: until it has been read it
+                // counts with the most that it could hold, and its range is read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
                     unit.device.reading = None;
                     self.actuator.forget(device);
@@ -302,7 +303,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The devices that are let go of, by address.
+    /// The released devices, by address.
     pub fn let_go_of_now(&self) -> impl Iterator<Item = (DeviceId, &str)> {
         let let_go = self
             .devices
@@ -311,7 +312,7 @@ impl<S: Store> Core<S> {
         let_go.map(|(device, unit)| (DeviceId(device), unit.address()))
     }
 
-    /// How far letting go of a device, or of all, has come.
+    /// The progress of releasing a device, or all of them.
     #[must_use]
     pub fn letting_go(&self, device: Option<&str>) -> Progress {
         let devices = self.named(device).unwrap_or_default();
@@ -363,14 +364,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether all of a job's GPUs that are not litd's to steer were let go of: then its other
-    /// devices keep their caps.
+    /// Whether all of a job's GPUs that litd may not steer were released: then its other devices keep their caps.
     pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         let mut others = units
             .filter(|unit| !unit.is_ours() || unit.opted_out)
             .peekable();
-        // Without any such GPU something else keeps the job from being steered.
+        // If no GPU was released, something else keeps the job from being steered.
         others.peek().is_some() && others.all(|unit| unit.standing.let_go().is_some())
     }
 }

@@ -1,6 +1,6 @@
-//! Others who set caps on this node: DCGM policies, NVIDIA DPS, Slurm prologs, BMCs. litd does not
-//! fight them. After one foreign change no cap of the node rises; after a second the node is only
-//! observed, until an administrator says that it may be steered again.
+//! Rivals: other programs that set caps on this node, such as DCGM policies, NVIDIA DPS, Slurm prologs and BMCs.
+//! litd does not fight them. After one foreign change no cap of the node rises; after a second the node is only
+//! observed, until an administrator resumes it.
 
 use litd_api::EventKind;
 use litd_units::Nanos;
@@ -10,18 +10,18 @@ use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
-/// Two foreign changes within so long are one too many.
+/// Two foreign changes within this time are one too many.
 const WITHIN: Nanos = Nanos(600_000_000_000);
 
-/// What is known of others' hands.
+/// Recent foreign changes of caps.
 #[derive(Debug, Default)]
 pub(crate) struct Rivals {
-    /// When they changed caps of late.
+    /// When caps were changed.
     changes: Vec<Nanos>,
 }
 
 impl<S: Store> Core<S> {
-    /// Somebody else has changed a cap that litd steers, or one that was taken from litd before.
+    /// A foreign change of a cap that litd steers, or of one that was taken from litd before.
     pub(crate) fn foreign_change(&mut self, device: usize) {
         let now = self.now;
         self.rivals.changes.retain(|&at| now < at + WITHIN);
@@ -48,13 +48,13 @@ impl<S: Store> Core<S> {
         self.condition.yielded.is_some()
     }
 
-    /// The device whose cap somebody else has set last, if there is one that was not resumed.
+    /// The device with the latest foreign change, if there is one that was not resumed.
     pub(crate) fn foreign_device(&self) -> Option<&Unit> {
         let foreign = |unit: &&Unit| unit.standing.is_foreign();
         self.devices.iter().map(|(_, unit)| unit).find(foreign)
     }
 
-    /// An administrator says that the node may be steered again. Returns whether it was not.
+    /// An administrator resumes the node. Returns whether that was needed.
     pub(crate) fn forget_rivals(&mut self) -> bool {
         self.rivals.changes.clear();
         let yielded = self.condition.yielded.take().is_some();

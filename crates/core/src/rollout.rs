@@ -1,5 +1,5 @@
-//! What follows from what was decided (see [`Authority`](crate::authority::Authority)): what is let go of and taken
-//! back, leases that are granted or refused, and the budget that counts.
+//! Consequences of decisions (see [`Authority`](crate::authority::Authority)): devices to release and take back,
+//! leases that are granted or refused, and the budget that counts.
 
 use std::path::PathBuf;
 
@@ -13,11 +13,11 @@ use crate::core::Core;
 use crate::record::Note;
 use crate::store::Store;
 
-/// A lease lasts no longer.
+/// The longest lease, in seconds.
 const LONGEST: f64 = 86_400.0;
 
 impl<S: Store> Core<S> {
-    /// What litd does, and why if that is not what its configuration says.
+    /// The mode in force, and why if it is not the configured one.
     pub(crate) fn mode_and_why(&self) -> Rule {
         self.authority.rule(&self.config)
     }
@@ -28,12 +28,12 @@ impl<S: Store> Core<S> {
         self.mode_may_differ();
     }
 
-    /// What litd does.
+    /// The mode in force.
     pub(crate) fn mode(&self) -> Mode {
         self.mode_and_why().0
     }
 
-    /// Whether caps may be moved; why not, in words.
+    /// Whether caps may be moved in this mode; if not, why, in words.
     pub(crate) fn check_mode(&self) -> Result<(), String> {
         let (mode, why) = self.mode_and_why();
         let why = why.unwrap_or_else(|| {
@@ -52,12 +52,12 @@ impl<S: Store> Core<S> {
         &self.config.rollout.kill_switches
     }
 
-    /// Why a kill switch has litd off, while one does.
+    /// Why a kill switch has switched litd off; `None` while it has not.
     pub fn killed(&self) -> Option<&str> {
         self.authority.killed()
     }
 
-    /// The kill switch is there, or is gone.
+    /// The kill switch has appeared, or is gone.
     pub(crate) fn kill(&mut self, why: Option<String>) {
         if self.authority.killed() == why.as_deref() {
             return;
@@ -71,7 +71,7 @@ impl<S: Store> Core<S> {
         self.mode_may_differ();
     }
 
-    /// Another mode or budget may rule from now on.
+    /// Mode or budget may have changed.
     pub(crate) fn mode_may_differ(&mut self) {
         if self.stopping.is_none() {
             self.follow_mode();
@@ -79,7 +79,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Lets go of everything when litd is off, and takes it back when it no longer is.
+    /// Releases all devices when litd is off, and takes them back when that ends.
     pub(crate) fn follow_mode(&mut self) {
         let Some(off) = self.authority.goes_off(&self.config) else {
             return;
@@ -106,19 +106,19 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a lease's budget can be kept. The one that its holder has already, or a higher one, is not
-    /// refused for what GPUs hold by now: without the lease they would hold more.
+    /// Whether a lease's budget can be kept. A budget that the lease's holder has already, or a higher one, is not
+    /// refused because of caps that GPUs hold by now: without the lease they would hold more.
     fn check_lent(&mut self, lease: &Lease) -> Result<(), Problem> {
         let Some(budget) = lease.budget else {
             return Ok(());
         };
         self.check_has_gpu()?;
         check_number(budget).map_err(|error| Problem { error })?;
-        // One with which litd is off rules for as long as litd is off, and no longer.
+        // A lease that switches litd off rules only for as long as litd is off.
         if lease.mode == Some(Mode::Off) || self.renews(lease) {
             return Ok(());
         }
-        // While litd is off all GPUs are with their users; it rules once they are litd's again.
+        // While litd is off all GPUs are released; the budget rules once they are taken back.
         let bounds = match self.switches_off(lease) {
             true => self.bounds_of_all(),
             false => self.bounds(),
@@ -129,15 +129,15 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// The budget of a lease for which caps may have to come down. One that is renewed as it is, or as more, lowers
-    /// none: without it GPUs would hold more. Nor does one with which litd is off, which gives caps back: a full
-    /// disk never stops that.
+    /// The budget of a lease for which caps may have to come down. A lease that is renewed with the same or a
+    /// higher budget lowers none: without it GPUs would hold more. Nor does a lease that switches litd off, which
+    /// restores caps: a full disk never stops that.
     pub(crate) fn lowers_to(&self, lease: &Lease) -> Option<Watts> {
         let lowers = !self.switches_off(lease) && !self.renews(lease);
         lease.budget.filter(|_| lowers)
     }
 
-    /// Whether litd is off with a lease.
+    /// Whether a lease switches litd off.
     fn switches_off(&self, lease: &Lease) -> bool {
         self.authority.rule_with(&self.config, Some(lease)).0 == Mode::Off
     }
@@ -156,7 +156,7 @@ impl<S: Store> Core<S> {
         if lease.controller.is_empty() || lease.controller.len() > 64 {
             return problem("controller: a name of 1 to 64 bytes".to_owned());
         }
-        // One that ended since the last tick is nobody's rival.
+        // A lease that ended since the last tick can't be in the way.
         self.check_lease();
         if let Some((rival, left)) = self.authority.rival(&lease.controller, self.now) {
             return problem(format!("{rival} holds a lease for another {left:.0} s"));
@@ -182,8 +182,8 @@ impl<S: Store> Core<S> {
         Ok(format!("{said}; mode {}{why}{idle}", mode.name()))
     }
 
-    /// A lease is refused because caps can't be lowered so far. The one that its holder has goes on for as long as
-    /// this one would have: were it to end, all caps would rise. Returns what is answered.
+    /// Refuses a lease because caps can't be lowered so far. Its holder's present lease is prolonged by as much:
+    /// were it to end, all caps would rise. Returns the answer.
     pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
         match self.authority.prolong(&self.config, self.now) {
             Some(left) => format!(
@@ -194,7 +194,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A fleet controller gives its lease back.
+    /// A fleet controller ends its lease.
     pub(crate) fn end_lease(&mut self) -> String {
         match self.authority.end_lease() {
             Some(controller) => {
@@ -205,7 +205,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A lease whose time is over.
+    /// Ends a lease whose time is over.
     pub(crate) fn check_lease(&mut self) {
         let Some(controller) = self.authority.expire_lease(self.now) else {
             return;
@@ -219,9 +219,9 @@ impl<S: Store> Core<S> {
         self.mode_may_differ();
     }
 
-    /// The budget for all GPUs together that was set: the least of what an administrator says and
-    /// of what the lease says, or else the safe budget; or what the node's budget leaves to the GPUs
-    /// if that is less. Once litd leaves, only what it is to leave behind counts.
+    /// The budget that was set for all GPUs together: the least of the administrator's and the lease's, or else
+    /// the safe budget; or the GPUs' part of the node's budget if that is less. Once litd leaves, only the budget
+    /// to be left behind counts.
     pub(crate) fn set_budget(&self) -> Option<Watts> {
         if self.is_leaving() {
             return self.budget_on_exit();
@@ -232,9 +232,9 @@ impl<S: Store> Core<S> {
         bound.filter(less).or(set)
     }
 
-    /// What all GPUs may come to hold where no budget was set, each the most of: what it was found with; after a
-    /// reset its default, if nobody reads it any more; what somebody else has set; what it counts with because its
-    /// cap is not in force. And what those hold that came up after the start.
+    /// The sum of the caps that all GPUs may come to hold where no budget was set. Each GPU counts with the most
+    /// of: its cap found; after a reset its default, if it is no longer read; a foreign cap; the watts that it
+    /// counts with because its cap is not in force. GPUs that came up after the start count, too.
     fn come_to_hold(&self) -> Watts {
         let each = self.devices.gpus().map(|(device, unit)| {
             let is_reset = unit.standing.let_go().is_some() || self.may_be_reset(unit);

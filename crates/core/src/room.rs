@@ -1,8 +1,8 @@
-//! How many bytes the tables may take that others fill: hooks, clients of the sockets, files.
+//! Bounds on the bytes of tables that others fill: hooks, clients of the sockets, files.
 //!
-//! Each such table has one bound for the whole daemon. What ranks fill is divided by the node's
-//! GPUs, and a job has the parts of the GPUs that its ranks compute on: one rank has a GPU, so no
-//! user can take another's part, whatever he sends. docs/records.md lists all tables.
+//! Each such table has one bound for the whole daemon. Tables that ranks fill are divided by the node's GPUs, and
+//! a job has the parts of the GPUs that its ranks compute on: one rank has a GPU, so no user can take another's
+//! part, whatever he sends. docs/records.md lists all tables.
 
 /// A table that others fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,14 +17,14 @@ pub enum Table {
     Events,
     /// Answers that a client of a socket has not read yet.
     Answers,
-    /// What the kernel keeps of closed connections for peers that have not read it.
+    /// Data that the kernel keeps of closed connections until their peers read it.
     Unread,
 }
 
 const MIB: usize = 1 << 20;
 
 impl Table {
-    /// All of them.
+    /// All tables.
     pub const ALL: [Self; 6] = [
         Self::Frames,
         Self::Samples,
@@ -34,8 +34,8 @@ impl Table {
         Self::Unread,
     ];
 
-    /// The bytes that it may take in all. Their sum, and what the daemon takes besides, stays below
-    /// the unit's MemoryMax=.
+    /// The most bytes that the table may take. The sum of all tables, and the rest of the daemon, stays below the
+    /// unit's MemoryMax=.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -48,7 +48,7 @@ impl Table {
         }
     }
 
-    /// The part of one of so many GPUs.
+    /// The part of each GPU, of so many.
     #[must_use]
     pub fn of_a_gpu(self, gpus: usize) -> usize {
         self.bytes() / gpus.max(1)
@@ -88,7 +88,7 @@ impl Room {
         self.taken
     }
 
-    /// From now on there is room for so many. What is taken beyond that stays.
+    /// Changes the room to so many bytes. Bytes that are taken beyond that stay taken.
     pub fn resize(&mut self, most: usize) {
         self.most = most;
     }
@@ -99,7 +99,7 @@ impl Room {
         self.taken.saturating_add(bytes) <= self.most
     }
 
-    /// Takes so many, which [`Room::release`] gives back.
+    /// Takes so many bytes, until [`Room::release`].
     ///
     /// # Errors
     /// They don't fit; nothing is taken then.
@@ -111,7 +111,7 @@ impl Room {
         Ok(())
     }
 
-    /// Gives back so many.
+    /// Releases so many bytes.
     pub fn release(&mut self, bytes: usize) {
         self.taken = self.taken.saturating_sub(bytes);
     }
@@ -121,8 +121,8 @@ impl Room {
 mod tests {
     use super::*;
 
-    /// What the daemon takes without these tables: its own pages, the drivers' libraries and what
-    /// handling one frame takes for a moment.
+    /// The daemon's memory without these tables: its own pages, the drivers' libraries and, for a moment, the
+    /// handling of one frame.
     const BESIDES: usize = 56 * MIB;
 
     #[test]

@@ -1,4 +1,4 @@
-//! One connected hook: who it is, and how far its introduction has come.
+//! A connected hook: its process, and how far its introduction has come.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::event::Peer;
 use crate::rate::Bucket;
 use crate::room::Room;
 
-/// Whose connections, and what is left unread of them, are counted together: a user's, in one job. Pods are
-/// mostly of user 0, and one tenant is not to keep another out. Subordinate ids are their owner's
+/// Connections that are counted together, with the data left unread of them: those of a user, in one job. In pods
+/// most processes are of user 0, and one tenant must not keep another out. Subordinate ids count as their owner's
 /// ([`crate::Owners`]).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Crowd {
@@ -21,7 +21,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// That of a hook of this user, who is nobody's subordinate id, by the control group that it is in.
+    /// The crowd of a hook of this user, whose id is nobody's subordinate id, by its control group.
     #[must_use]
     pub fn of(uid: u32, home: Option<&Home>) -> Self {
         let job = home.map(|home| home.outermost().to_owned());
@@ -30,7 +30,7 @@ impl Crowd {
 }
 
 impl From<u32> for Crowd {
-    /// That of a user who is in no job.
+    /// The crowd of a user outside any job.
     fn from(uid: u32) -> Self {
         Self::of(uid, None)
     }
@@ -39,36 +39,36 @@ impl From<u32> for Crowd {
 /// How far a hook's introduction has come.
 #[derive(Debug, Clone)]
 pub(crate) enum Stage {
-    /// It has said nothing.
+    /// The hook has said nothing.
     New,
-    /// It is being checked whether its process holds the GPU that it names.
+    /// The driver is being asked whether the hook's process holds the GPU that it names.
     Checking {
-        /// What it said.
+        /// The hook's hello.
         hello: Arc<Hello>,
         /// The GPU.
         device: usize,
-        /// When.
+        /// When the driver was asked.
         since: Nanos,
     },
-    /// It is a rank of a job.
+    /// The hook is a rank of a job.
     Attached {
         /// The job.
         job: String,
         /// The rank.
         rank: u32,
     },
-    /// It was refused; its connection is about to end.
+    /// The hook was refused; its connection is about to end.
     Refused,
 }
 
 /// A connected hook.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Who it is.
+    /// The process.
     pub peer: Peer,
     /// The job that a scheduler has put it into.
     pub home: Option<Home>,
-    /// With which others it is counted.
+    /// The crowd with which it is counted.
     crowd: Crowd,
     /// How far its introduction has come.
     pub stage: Stage,
@@ -78,11 +78,11 @@ pub(crate) struct Session {
     pub bucket: Bucket,
     /// Frames that came too fast, less those that were forgiven.
     pub too_fast: u32,
-    /// Its kernel names, as the job knows them.
+    /// The rank's kernel names, as the job knows them.
     pub names: Vec<NameId>,
     /// Bytes of those names.
     pub name_bytes: usize,
-    /// The room for them in its job's table.
+    /// The room for those names in the job's table.
     pub name_room: Room,
     /// The software that it would profile with.
     pub profiler: Option<String>,
@@ -114,12 +114,12 @@ impl Session {
         }
     }
 
-    /// With which others it is counted.
+    /// The crowd with which it is counted.
     pub fn crowd(&self) -> &Crowd {
         &self.crowd
     }
 
-    /// Whether it is no rank of a job.
+    /// Whether the hook is not a rank of a job.
     pub fn is_stranger(&self) -> bool {
         !matches!(self.stage, Stage::Attached { .. })
     }

@@ -1,4 +1,4 @@
-//! Time: what a sample shows counts once the caps before it have taken effect, and not before.
+//! When samples count: once earlier changes of caps have taken effect, and not before.
 
 use litd_units::Nanos;
 
@@ -7,7 +7,7 @@ use crate::core::{Core, seconds};
 use crate::job::Job;
 use crate::store::Store;
 
-/// What is fitted is within these multiples of what is configured.
+/// The fitted time stays within these multiples of the configured one.
 const BOUNDS: (f64, f64) = (0.25, 2.0);
 
 impl Cooling {
@@ -21,7 +21,7 @@ impl Cooling {
 }
 
 impl Settle {
-    /// As configured, in seconds.
+    /// The configured time, in seconds.
     fn base(&self) -> f64 {
         self.seconds.unwrap_or_else(|| self.cooling.usual())
     }
@@ -30,9 +30,9 @@ impl Settle {
 /// When a job's caps moved last.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Moved {
-    /// Until when they settle.
+    /// When the caps will have taken effect.
     pub until: Nanos,
-    /// Which iteration was the last one that any rank told of then.
+    /// The latest iteration that any rank had reported by then.
     pub iteration: u64,
 }
 
@@ -60,7 +60,7 @@ impl Moved {
 }
 
 impl<S: Store> Core<S> {
-    /// The cap of a device has moved: the jobs that it bears on wait for what comes of it.
+    /// A device's cap has moved: the jobs that it affects wait for the effect.
     pub(crate) fn cap_settles(&mut self, device: usize) {
         let bears = |job: &&Job| job.devices().contains(&device);
         let jobs = self.jobs.values().filter(bears);
@@ -79,7 +79,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// For how long the caps of a job settle: as its slowest GPU shows, within bounds.
+    /// How long the caps of a job take to have their effect: as its slowest GPU shows, within bounds.
     pub(crate) fn settle_seconds(&self, job: &Job) -> f64 {
         let config = &self.config.settle;
         let base = config.base();

@@ -1,6 +1,6 @@
-//! Whether power follows a cap that was lowered. What a device gave up is others' only once it is
-//! seen not to be drawn any more: until then the device counts with what it could hold before, and
-//! rises that this pays for wait, for a while.
+//! Checks that power follows a cap that was lowered. Freed watts are spent only after measured power has fallen:
+//! until then the device counts with what it could hold before, and raises that are to be paid for by it wait, for
+//! a while.
 
 use litd_power::ReadBack;
 use litd_units::{Nanos, Watts};
@@ -9,15 +9,14 @@ use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::store::Store;
 
-/// Firmware regulates the mean, and a GPU's sensor is no better than this share.
+/// The accuracy of a GPU's power sensor. Firmware regulates the mean.
 const SENSOR: f64 = 0.02;
 
-/// Where power is all there is to go by it must be gone but for this share: every step is smaller
-/// than what a sensor is wrong by, and of many readings some are below the mean.
+/// Where only power can tell, it must be gone except for this share: every step is smaller than a sensor's error,
+/// and of many readings some are below the mean.
 const CERTAIN: f64 = 0.001;
 
-/// The power that a reading tells, if it is one. A CPU that draws nothing is a counter that stands
-/// still.
+/// A reading's power, if it is valid. A CPU that draws 0 W has a counter that stands still.
 fn told(unit: &Unit) -> Option<Watts> {
     let power = unit.device.reading?.power?;
     let some = if unit.is_gpu() {
@@ -33,12 +32,12 @@ fn told(unit: &Unit) -> Option<Watts> {
 pub(crate) struct Following {
     /// The cap whose effect is awaited.
     awaited: Option<Awaited>,
-    /// It was lowered, and counts with what it held before until its power is seen to follow; no rise waits for that
-    /// any longer then.
+    /// Set after a lowering: until its power is seen to follow, the device counts with the cap before. After this
+    /// time no raise waits for that any longer.
     doubted_until: Option<Nanos>,
     /// Since when it has drawn more than the cap that it reads.
     over_since: Option<Nanos>,
-    /// Whether it has ever told what it draws.
+    /// Whether it has ever told its power.
     tells_power: bool,
 }
 
@@ -51,30 +50,30 @@ struct Awaited {
 }
 
 impl Following {
-    /// A GPU holds a cap; one that was lowered has to draw no more `by` then.
+    /// A GPU holds a cap; if it was lowered, its power has to follow `by` then.
     pub fn gpu_holds(&mut self, cap: Watts, by: Option<Nanos>) {
         self.awaited = by.map(|until| Awaited { cap, until });
     }
 
-    /// A CPU socket was raised, and still counts with more than it holds: its power is to be within what it holds
-    /// now.
+    /// A CPU socket was raised, and still counts with more than it holds: its power has to be within its present
+    /// limit.
     pub fn socket_holds_more(&mut self, cap: Watts) {
         if let Some(awaited) = &mut self.awaited {
             awaited.cap = cap;
         }
     }
 
-    /// Whatever it draws says nothing about a cap of litd's: the device has failed, or holds somebody else's.
+    /// The device's power says nothing about a cap of litd's: it has failed, or holds a foreign cap.
     pub fn stop_awaiting(&mut self) {
         self.awaited = None;
     }
 
-    /// Whether it has yet to be seen that power follows.
+    /// Whether power has yet to follow.
     pub fn is_awaited(&self) -> bool {
         self.awaited.is_some()
     }
 
-    /// litd takes the device back: what it drew before does not count.
+    /// litd takes the device back: earlier power does not count.
     pub fn begins_anew(&mut self) {
         self.awaited = None;
         self.over_since = None;
@@ -86,21 +85,21 @@ impl Unit {
         self.device.identity.read_back == ReadBack::MayBeCached
     }
 
-    /// Whether its cap as it was read back is not enough to go by: it tells its power, or its
-    /// driver may answer from memory.
+    /// Whether the cap that was read back is not enough proof: the device tells its power, or its driver may
+    /// answer from memory.
     fn is_measured(&self) -> bool {
         !self.is_gpu() || self.may_be_cached() || self.following.tells_power
     }
 }
 
 impl<S: Store> Core<S> {
-    /// A device was lowered from `most`, whatever became of the write. It counts with that until
-    /// its power is seen to be within what it holds now.
+    /// A device was lowered from `most`, whatever the outcome of the write. It counts with `most` until its power
+    /// is within its present cap.
     pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
         let held = self.actuator.held(device);
         let held = held.unwrap_or_else(|| self.actuator.most_of(device));
         let until = self.now + seconds(self.config.caps.settle_seconds);
-        // Who is let go of has its cap back at once: the others' sensors are not waited for.
+        // Releasing a device restores its cap at once, without waiting for the others' sensors.
         let undoing = self
             .devices
             .iter()
@@ -111,7 +110,7 @@ impl<S: Store> Core<S> {
         if unit.is_gpu() && undoing {
             return;
         }
-        // What is lowered by hand is given to nobody.
+        // Watts that an override frees are given to nobody.
         if unit.by_hand.asked().is_some() || held >= most || !unit.is_measured() {
             return;
         }
@@ -132,7 +131,7 @@ impl<S: Store> Core<S> {
             return;
         };
         unit.following.tells_power |= told(unit).is_some_and(|power| power > Watts::ZERO);
-        // A CPU socket's is `check_settling`'s: there it must be gone to the last watt.
+        // For a CPU socket see `check_settling`: its power must be gone to the last watt.
         let margin = if unit.may_be_cached() {
             CERTAIN
         } else {
@@ -145,7 +144,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Nobody waits for a device's power any more: what was found goes back.
+    /// A device's power is no longer waited for: caps found are being restored.
     pub(crate) fn believe(&mut self, device: usize) {
         if let Some(unit) = self.devices.get_mut(device) {
             unit.following.doubted_until = None;
@@ -153,8 +152,9 @@ impl<S: Store> Core<S> {
         self.actuator.believe(device);
     }
 
-    /// What is back at the cap found, or above, pays for nobody's rise, so its sensor is not waited for for ever. What
-    /// a loop or the budget holds below that does, and so does a device that has failed down there.
+    /// A device that is back at its cap found, or above, pays for no raise, so its sensor is not waited for for
+    /// ever. A device that a loop or the budget holds below that does pay, and so does one that has failed down
+    /// there.
     pub(crate) fn expire_doubts(&mut self) {
         let now = self.now;
         let late =
@@ -175,11 +175,11 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device whose power has not followed its cap in time: no rise waits for it any longer.
+    /// A device whose power has not followed its cap in time: no raise waits for it any longer.
     pub(crate) fn unfollowed(&self) -> Option<String> {
         let late = |&(device, unit): &(usize, &Unit)| {
-            // What was raised again since pays for nobody; and for one that has failed no rise waits: it counts with
-            // what it could hold.
+            // A device that was raised again pays for no raise; nor does a failed one, which counts with what it
+            // could hold.
             let until = unit
                 .following
                 .doubted_until
@@ -197,7 +197,7 @@ impl<S: Store> Core<S> {
         ))
     }
 
-    /// Measured power is to follow a cap that was lowered.
+    /// Checks that measured power follows a cap that was lowered.
     pub(crate) fn check_settling(&mut self, device: usize) {
         self.check_overdraw(device);
         let now = self.now;
@@ -209,7 +209,7 @@ impl<S: Store> Core<S> {
         };
         let caps = &self.config.caps;
         let is_gpu = unit.is_gpu();
-        // What a CPU socket gives is given to GPUs: there it must be gone to the last watt.
+        // A CPU socket's watts are given to GPUs, so its power must be gone to the last watt.
         let margin = if is_gpu { caps.settle_margin } else { 0.0 };
         let seconds = caps.settle_seconds;
         let why = match told(unit) {
@@ -233,8 +233,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The cap that a device reads is not what limits it. Until it is litd's again it counts with what it could
-    /// hold before, or with what it draws if that is more, so that the others make room for it.
+    /// The cap that a device reads does not limit it. Until litd steers it again it counts with what it could hold
+    /// before, or with its power if that is more, so that the others make room for it.
     fn not_in_force(&mut self, device: usize, why: &str) {
         let counts = self.actuator.counts(device);
         let Some(unit) = self.devices.get(device) else {
@@ -246,8 +246,8 @@ impl<S: Store> Core<S> {
         self.fault_counting(device, Some(counts.max(draws)), why);
     }
 
-    /// A driver that answers from memory does not see a limit that was changed behind its back:
-    /// only power tells, at any time.
+    /// A driver that answers from memory does not see a limit that was changed behind its back: only power shows
+    /// it, at any time.
     fn check_overdraw(&mut self, device: usize) {
         let now = self.now;
         let patience = seconds(self.config.caps.settle_seconds);
@@ -375,8 +375,8 @@ mod tests {
         }
     }
 
-    /// Rises wait for a GPU that was lowered. One that is back where it was gives nobody anything, and when its
-    /// sensor falls silent then no rise is cancelled for it.
+    /// Raises wait for a GPU that was lowered. A GPU that is back where it was frees no watts, and no raise is
+    /// cancelled when its sensor falls silent then.
     #[test]
     fn nobody_waits_for_a_gpu_that_was_raised_again() {
         let mut node = Node::new();
@@ -388,7 +388,7 @@ mod tests {
         node.has_budget(600.0);
         node.pass(node.core.config.caps.settle_seconds as i64 + 5);
         assert_eq!(node.core.unfollowed(), None);
-        // One that stays low is waited for no longer, and that is said.
+        // A GPU that stays low is waited for for a while only, and that is logged.
         node.has_budget(500.0);
         node.pass(node.core.config.caps.settle_seconds as i64 + 5);
         assert!(node.core.unfollowed().is_some());

@@ -1,4 +1,4 @@
-//! CPU sockets that lend watts to GPUs (cpu-slosh): they have them back as soon as they need them.
+//! CPU sockets that lend watts to GPUs (cpu-slosh), and get them back as soon as they need them.
 
 use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
@@ -8,16 +8,16 @@ use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
-/// A socket that draws all of its lowered limit but this share feels it.
+/// A socket within this share of its lowered limit is slowed by it.
 const NEAR_LIMIT: f64 = 0.05;
 
-/// A socket that needed its watts keeps them for so long: a data loader that comes in waves is not
-/// to be starved at each.
+/// A socket that needed its watts keeps them for so long: a data loader that works in waves must not be starved at
+/// each.
 const KEEPS: Nanos = Nanos(600_000_000_000);
 
 impl<S: Store> Core<S> {
-    /// Whether a socket that gave watts away has come to need them. GPUs go down first then: the
-    /// ledger of writes sees to that.
+    /// Whether a socket that lent watts needs them now. GPUs are lowered first then: the account of writes sees to
+    /// that.
     pub(crate) fn check_socket(&mut self, device: usize) {
         let now = self.now;
         let held = self.actuator.held(device);

@@ -1,4 +1,5 @@
-//! Whose a device's cap is. Each state has what only it needs, and the methods that change it are its transitions.
+//! The owner of a device's cap. Each state has only the data that it needs, and the methods that change it are its
+//! transitions.
 
 use litd_api::DeviceState;
 use litd_units::{Nanos, Watts};
@@ -6,26 +7,26 @@ use litd_units::{Nanos, Watts};
 use crate::mending::Failed;
 use crate::release::LetGo;
 
-/// Whose a device's cap is.
+/// The owner of a device's cap.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) enum Standing {
     /// litd's to move, as far as the device can be judged.
     #[default]
     Ours,
-    /// Somebody else's.
+    /// The cap is foreign.
     Foreign(Theirs),
-    /// Nobody's: the device does not do what it is told.
+    /// The device does not do what it is told, or does not answer.
     Faulty(Failed),
-    /// Its users': litd has let go of it.
+    /// litd has released the device to its users.
     Released(LetGo),
 }
 
-/// A cap of somebody else's.
+/// The state of a foreign cap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Theirs {
-    /// It is in force, and stays.
+    /// The cap is in force, and stays.
     Kept,
-    /// A write that litd or a predecessor had under way was done after it: what they had set goes back.
+    /// A late write of litd's or a predecessor's has replaced it: the foreign cap has to be restored.
     Overwritten,
 }
 
@@ -48,12 +49,12 @@ impl Standing {
         matches!(self, Self::Foreign(_))
     }
 
-    /// Whether it holds what somebody else has set, and that is to stay.
+    /// Whether the device holds a foreign cap that stays.
     pub fn is_kept(&self) -> bool {
         matches!(self, Self::Foreign(Theirs::Kept))
     }
 
-    /// Whether a late write has taken the place of what somebody else had set.
+    /// Whether a late write has replaced the foreign cap.
     pub fn is_overwritten(&self) -> bool {
         matches!(self, Self::Foreign(Theirs::Overwritten))
     }
@@ -62,7 +63,7 @@ impl Standing {
         matches!(self, Self::Faulty(_))
     }
 
-    /// What is known of the device since it has failed, while it counts as failed.
+    /// The record of a device's failure, while it counts as failed.
     pub fn failed(&self) -> Option<Failed> {
         match self {
             Self::Faulty(failed) => Some(*failed),
@@ -78,7 +79,7 @@ impl Standing {
         }
     }
 
-    /// What litd knows of the device since it has let go of it, while it has.
+    /// The record of a released device, while it is released.
     pub fn let_go(&self) -> Option<LetGo> {
         match self {
             Self::Released(let_go) => Some(*let_go),
@@ -94,7 +95,7 @@ impl Standing {
         }
     }
 
-    /// It does not do what it is told. Only a device that is litd's can fail; of another that is no matter.
+    /// The device has failed. Only a device that litd owns can fail; for others that does not matter.
     pub fn fails(&mut self, failed: Failed) -> bool {
         let can_fail = self.is_ours();
         if can_fail {
@@ -103,17 +104,17 @@ impl Standing {
         can_fail
     }
 
-    /// Somebody else has set its cap. One that litd has let go of stays so: it is its users' anyway.
+    /// A foreign cap was set. A released device stays released: it is its users' anyway.
     pub fn take(&mut self) {
         match self {
             Self::Ours | Self::Faulty(_) | Self::Foreign(_) => *self = Self::Foreign(Theirs::Kept),
-            // What it holds is others' doing, and litd has nothing to keep there.
+            // The cap is foreign, and litd has nothing to keep there.
             Self::Released(let_go) => let_go.held = false,
         }
     }
 
-    /// A late write of litd's or of a predecessor's has taken the place of what somebody else had set. Returns
-    /// whether it was theirs.
+    /// A late write of litd's or of a predecessor's has replaced a foreign cap. Returns whether the cap was
+    /// foreign.
     pub fn overwrite(&mut self) -> bool {
         let was_kept = self.is_kept();
         if was_kept {
@@ -122,14 +123,14 @@ impl Standing {
         was_kept
     }
 
-    /// What somebody else had set is back.
+    /// The foreign cap is restored.
     pub fn give_back(&mut self) {
         if self.is_overwritten() {
             *self = Self::Foreign(Theirs::Kept);
         }
     }
 
-    /// litd lets go of it, whosever it was.
+    /// litd releases the device, whoever owned it.
     pub fn release(&mut self, since: Nanos, by_mode: bool) {
         let unseen_since = self.let_go().and_then(|it| it.unseen_since);
         let theirs = self.is_kept();
@@ -144,12 +145,12 @@ impl Standing {
         });
     }
 
-    /// It is litd's, whatever was known of it before. Returns what it was.
+    /// The device is litd's again, whatever was known of it before. Returns its former standing.
     pub fn take_back(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// What it counts with because the cap that it reads was seen not to be in force, while it is faulty for that.
+    /// The watts with which a faulty device counts because the cap that it reads was seen not to be in force.
     pub fn not_in_force(&self) -> Option<Watts> {
         self.failed()?.not_in_force
     }

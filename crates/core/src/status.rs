@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::limits::limiter;
 use crate::store::Store;
 
-/// A reading may be so much older than drivers may take: one round, and some more.
+/// How old a reading may be, beyond the time that drivers may take: one round, and some more.
 const STALE: Nanos = Nanos(2_000_000_000);
 
 impl<S: Store> Core<S> {
@@ -80,7 +80,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What CPU sockets hold less than they came with, where a job counts on that.
+    /// The watts that CPU sockets lend: how far they are below their limits found, where a job counts on that.
     pub(crate) fn lent(&self) -> Watts {
         if self.jobs.values().all(|job| job.cpus.is_empty()) {
             return Watts::ZERO;
@@ -93,7 +93,7 @@ impl<S: Store> Core<S> {
         lent.max(Watts::ZERO)
     }
 
-    /// What a device told last, unless that is so long ago that it says nothing about now.
+    /// A device's last reading, unless it is too old to say anything about now.
     pub(crate) fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
         let patience = seconds(self.config.caps.answer_seconds) + STALE;
         let fresh = self.now < unit.read_at + patience;
@@ -161,7 +161,7 @@ impl<S: Store> Core<S> {
 
     fn device_status(&self, device: usize, unit: &Unit) -> DeviceStatus {
         let identity = &unit.device.identity;
-        // What was let go of is not read: nothing is known of it now.
+        // A released device is not read, so its state is unknown.
         let let_go = unit.standing.let_go().is_some() && !self.is_journaled(device);
         let reading = self.fresh_reading(unit).filter(|_| !let_go);
         let reading = reading.unwrap_or_default();
@@ -209,7 +209,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Why a job's loop is where it is.
+    /// Why a job's loop is in its state.
     fn why(&self, job: &Job) -> String {
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
         let mut why =
@@ -258,7 +258,7 @@ impl<S: Store> Core<S> {
     }
 }
 
-/// Where a job is, and how people read it.
+/// The state of a job, and how people read it.
 fn job_state(job: &Job) -> (JobState, &'static str) {
     match job.state() {
         _ if job.suspended.is_some() => (JobState::Suspended, "suspended"),
@@ -273,7 +273,7 @@ fn job_state(job: &Job) -> (JobState, &'static str) {
     }
 }
 
-/// What a GPU is in its job. One of the GPUs of a level node starts last, too, and none waits for it.
+/// The role of a GPU in its job. On a level node one of the GPUs starts last, too, but none waits for it.
 fn role(job: &Job, lead: Option<Nanos>) -> DeviceRole {
     let leads = &job.shown.leads;
     let least = leads.iter().min().copied();

@@ -16,7 +16,7 @@ use crate::record::Note;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
-    /// All ranks of a job are here, perhaps: then its loop begins.
+    /// All ranks of a job may be here: if so, its loop begins.
     pub(crate) fn gathered(&mut self, name: &str) {
         let Some(job) = self.jobs.get(name) else {
             return;
@@ -28,7 +28,7 @@ impl<S: Store> Core<S> {
         self.tell_hooks(name);
     }
 
-    /// Ranks are missing for good: what is left can't be levelled.
+    /// Ranks are missing for good: the remaining ones can't be levelled.
     pub(crate) fn broken_up(&mut self, name: &str) {
         if let Some(job) = self.jobs.get_mut(name) {
             job.controller = None;
@@ -43,13 +43,13 @@ impl<S: Store> Core<S> {
         self.tell_hooks(name);
     }
 
-    /// Whether one of a job's GPUs is not litd's to move has changed, perhaps.
+    /// A GPU of the job may have become movable, or unmovable.
     pub(crate) fn suspend_or_resume(&mut self, name: &str) {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
         let obstacle = self.obstacle(job);
-        // In warm-up there is nothing to keep, and on the way from one budget to another less.
+        // In warm-up there are no caps to keep, and after a change of budget fewer.
         let harmed = self.trials.harm_to(&self.tenant_of(job)).is_some();
         let keeps = !harmed && self.lacks_let_go_only(job) && job.state() != Some(State::WarmUp);
         let Some(job) = self.jobs.get_mut(name) else {
@@ -77,7 +77,7 @@ impl<S: Store> Core<S> {
         self.tell_hooks(name);
     }
 
-    /// Nothing was heard of a job for too long.
+    /// A job has not been heard of for too long.
     pub(crate) fn grown_stale(&mut self, name: &str) {
         let hold = self.config.jobs.on_stale == crate::config::OnStale::Hold;
         let Some(job) = self.jobs.get_mut(name) else {
@@ -118,8 +118,7 @@ impl<S: Store> Core<S> {
         job.permitted(self.policy())
     }
 
-    /// The node as a job's plan sees it. CPU sockets belong to no job: their watts go to the one
-    /// that is alone.
+    /// The node as a job's plan sees it. CPU sockets belong to no job: their watts go to a job that is alone.
     fn node_of(&self, job: &Job, policy: Policy) -> (Node, Vec<usize>) {
         let caps = &self.config.caps;
         let units = job.gpus().filter_map(|device| self.devices.get(device));
@@ -140,7 +139,7 @@ impl<S: Store> Core<S> {
         let mut devices = Vec::new();
         for (device, unit) in sockets {
             let draw = unit.device.reading.and_then(|reading| reading.power);
-            // One that draws nothing tells nothing.
+            // A socket that draws 0 W has no valid reading.
             if let Some(draw) = draw.filter(|draw| *draw > Watts::ZERO) {
                 let limits = unit.limits(caps);
                 cpus.push(Cpu { limits, draw });
@@ -165,7 +164,7 @@ impl<S: Store> Core<S> {
                 (Ok(plan.start_from(&begin)), cpus, None)
             }
             Ok(plan) => (Ok(plan), cpus, None),
-            // It can be watched all the same.
+            // The job can be observed all the same.
             Err(error) => {
                 let plan = Plan::new(Policy::Observe, &node, knobs);
                 (plan, Vec::new(), Some(error))
@@ -173,9 +172,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The law's knobs for a job. gpu-realloc and cpu-slosh begin with no less than what was found,
-    /// as far as the budget leaves it to the job: to lower all caps first, as the paper's
-    /// experiments do from TDP, costs speed that levelling does not bring back.
+    /// The law's parameters for a job. gpu-realloc and cpu-slosh begin with no less than the caps found, as far as
+    /// the job's share of the budget allows: lowering all caps first, as the paper's experiments do from TDP,
+    /// costs speed that levelling does not bring back.
     fn knobs(&self, job: &Job) -> Mitigation {
         let knobs = &self.config.law.mitigation;
         let units = job.gpus().filter_map(|device| self.devices.get(device));
@@ -187,8 +186,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Where the GPUs of a job begin: each where it was found, not at the mean of all. Nobody knows
-    /// yet whether more would help it.
+    /// Where the GPUs of a job begin: each at its cap found, not at the mean of all. Until samples come nobody
+    /// knows whether more would help.
     fn beginning(&self, job: &Job) -> Vec<Watts> {
         let least = self.config.law.mitigation.initial_cap;
         let found = |device: usize| self.devices.get(device).and_then(Unit::base);
@@ -196,7 +195,7 @@ impl<S: Store> Core<S> {
         job.gpus().map(begin).collect()
     }
 
-    /// Starts a job's loop, or starts it over, under what rules now.
+    /// Starts a job's loop, or restarts it, under the present rules.
     pub(crate) fn plan_anew(&mut self, name: &str) {
         self.plan_with(name, |job, plan, config| {
             let caps = plan.start().clone();
@@ -212,7 +211,7 @@ impl<S: Store> Core<S> {
         looping.map(|job| job.name.clone()).collect()
     }
 
-    /// Budget or policy have changed: every loop goes on under what rules now.
+    /// Budget or policy have changed: every loop goes on under the new rules.
     pub(crate) fn replan_all(&mut self) {
         self.try_refused();
         for name in self.with_a_loop() {
@@ -263,7 +262,7 @@ impl<S: Store> Core<S> {
             }
         };
         job.no_plan = obstacle;
-        // Whose job is suspended was told why, and that is what status goes on to say.
+        // A suspended job was told why, and status keeps showing it.
         if let Some(why) = &job.suspended {
             job.why.clone_from(why);
             return self.tell_hooks(name);
@@ -288,18 +287,18 @@ impl<S: Store> Core<S> {
         let gpus: Vec<usize> = job.gpus().collect();
         let fresh = |&device: &usize| {
             let unit = self.devices.get(device);
-            // One that was let go of is not read, and its job is not steered.
+            // A released GPU is not read, and its job is not steered.
             unit.is_some_and(|unit| unit.read_at >= measured.at) || self.devices.is_released(device)
         };
         if !gpus.iter().all(fresh) {
             return;
         }
-        // Caps on the move, or not to be moved: the iteration says nothing about any of them.
+        // Caps are moving, or may not be moved: the iteration says nothing about any of them.
         let still = job
             .devices()
             .iter()
             .all(|&device| self.actuator.is_settled(device));
-        // While a trial holds other caps, the loop rests: it would take their doing for its own.
+        // While a trial holds other caps, the loop rests: it would take their effect for its own.
         let usable = still && !job.stale && job.suspended.is_none() && job.lab.is_none();
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
         let Measured {
@@ -362,8 +361,8 @@ impl<S: Store> Core<S> {
         self.decided(name, before, decision, &measured);
     }
 
-    /// What a sample of a job on several nodes says of the others. Answers whether the job's plan
-    /// is another one now.
+    /// The part of a sample about other nodes, for a job on several. Returns whether the job's plan is another one
+    /// now.
     fn looked_elsewhere(&mut self, name: &str, measured: &Measured) -> bool {
         let share = self.config.jobs.waits_share;
         let asked = self.policy();
@@ -387,7 +386,7 @@ impl<S: Store> Core<S> {
         changed
     }
 
-    /// What limits these GPUs is counted anew.
+    /// Limiters of these GPUs are counted anew.
     fn begin_windows(&mut self, gpus: &[usize]) {
         for &gpu in gpus {
             if let Some(unit) = self.devices.get_mut(gpu) {
@@ -412,7 +411,7 @@ impl<S: Store> Core<S> {
             power_share: unit.and_then(|unit| unit.window.power_share()),
             power: unit.and_then(|unit| unit.window.power()).or(reading.power),
             clock: reading.clock,
-            // These are what kernels tell.
+            // Leads from kernels, so no pace.
             pace: None,
             slowness: None,
             marks: Marks::default(),
@@ -431,7 +430,7 @@ impl<S: Store> Core<S> {
         }
         job.alert = job.alert.saturating_sub(1);
         let text = decision.why.to_string();
-        // What the job's status says is the last thing that meant something.
+        // The job's status keeps the last message that is more than "collecting".
         if !matches!(decision.why, Why::Collecting { .. }) {
             job.why.clone_from(&text);
         }
@@ -528,7 +527,7 @@ impl<S: Store> Core<S> {
         let Some(controller) = &mut job.controller else {
             return;
         };
-        // gpu-red leaves watts unused, and learned how many.
+        // gpu-red leaves watts unused, and has learned how many.
         let budget = controller.plan().gpu_budget();
         let budget = match policy {
             Policy::GpuRed => budget.min(hint.learned_budget),

@@ -1,14 +1,14 @@
-//! The disk, as little of it as the daemon needs: one journal, one file of what was learned, one of
-//! the last trial, and the log of all writes.
+//! The disk, as little of it as the daemon needs: the journal, a file of what was learned, one of the last trial,
+//! one of the node's condition, and the log of all writes.
 
 use std::io;
 
-/// Where a record of the audit log has gone.
+/// Where a record of the audit log was appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appended {
-    /// After the one before, or to the file that follows that one's.
+    /// After the record before it, or to the next file.
     After,
-    /// To a file that was begun anew, because somebody has moved or removed the one before.
+    /// To a new file, because the one before was moved or removed by another program.
     Anew,
 }
 
@@ -34,26 +34,26 @@ pub trait Store {
     /// The disk.
     fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Whether the journal is still where it was written or read last, and as it was left there. If it is
-    /// not, [`Store::append_journal`] fails until it has been replaced.
+    /// Whether the journal is still in its place, unchanged since litd last wrote or read it. If it is not,
+    /// [`Store::append_journal`] fails until it has been replaced.
     fn journal_is_there(&mut self) -> bool {
         true
     }
 
-    /// What was learned; empty if nothing.
+    /// The learned distributions; empty if there are none.
     ///
     /// # Errors
     /// The disk.
     fn load_learned(&mut self) -> io::Result<Vec<u8>>;
 
-    /// Replaces what was learned as a whole.
+    /// Replaces the learned distributions as a whole.
     ///
     /// # Errors
     /// The disk.
     fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// The last trial's report, and whether steering was stopped for harm; empty if nothing, or
-    /// where a store keeps none.
+    /// The last trial's report, and whether steering was stopped for harm; empty if there is none, or where a
+    /// store keeps none.
     ///
     /// # Errors
     /// The disk.
@@ -61,7 +61,7 @@ pub trait Store {
         Ok(Vec::new())
     }
 
-    /// Replaces it as a whole.
+    /// Replaces that report as a whole.
     ///
     /// # Errors
     /// The disk.
@@ -101,7 +101,7 @@ pub trait Store {
 pub struct MemoryStore {
     /// The journal.
     pub journal: Vec<u8>,
-    /// What was learned.
+    /// The learned distributions.
     pub learned: Vec<u8>,
     /// The last trial.
     pub trial: Vec<u8>,

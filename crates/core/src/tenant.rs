@@ -1,6 +1,6 @@
-//! Whose word counts for whom. Anybody with a GPU can tell anything of his own job, and what that brings about is
-//! for his own jobs: those of his user, and in pods and containers, where most processes are of user 0 or of
-//! whichever user their image names, those in the same pod.
+//! Tenants: whose reports count for whom. Anybody with a GPU can report anything of his own job, and the
+//! consequences are for his own jobs: those of his user, and in pods and containers, where most processes are of
+//! user 0 or of any user that their image names, those in the same pod.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::job::Job;
 use crate::store::Store;
 
-/// Somebody whose jobs are told from others'.
+/// A user or a pod whose jobs are treated together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tenant {
     uid: u32,
@@ -21,7 +21,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// That of a process of this user, who is nobody's subordinate id, by the control group that it is in.
+    /// The tenant of a process of this user, whose id is nobody's subordinate id, by its control group.
     #[must_use]
     pub fn of(uid: u32, home: Option<&Home>) -> Self {
         let pod = home.filter(|home| home.is_pod());
@@ -54,12 +54,12 @@ impl fmt::Display for Tenant {
 }
 
 impl<S: Store> Core<S> {
-    /// Whose a process is.
+    /// The tenant that owns a process.
     pub(crate) fn tenant(&self, uid: u32, home: Option<&Home>) -> Tenant {
         Tenant::of(self.owners.owner(uid), home)
     }
 
-    /// Whose a job is.
+    /// The tenant that owns a job.
     pub(crate) fn tenant_of(&self, job: &Job) -> Tenant {
         self.tenant(job.uid, job.home.as_ref())
     }

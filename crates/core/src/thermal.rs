@@ -1,36 +1,36 @@
-//! How long a GPU takes to warm up, from its own readings: what a cap does to clocks is seen only
-//! once temperature has followed.
+//! How long a GPU takes to warm up, from its own readings: a cap's effect on clocks is seen only once temperature
+//! has followed.
 //!
-//! A first-order model, `dT/dt = a + b P - T / tau`, in its integral form,
-//! `T(t) - T(0) = a t + b int P - (1/tau) int (T - T(0))`, because derivatives of whole degrees are
-//! noise. Ordinary least squares over two minutes give tau wherever temperature has moved enough.
+//! A first-order model, `dT/dt = a + b P - T / tau`, in its integral form, `T(t) - T(0) = a t + b int P - (1/tau)
+//! int (T - T(0))`, because derivatives of whole degrees are noise. Ordinary least squares over two minutes give
+//! tau wherever temperature has moved enough.
 
 use std::collections::VecDeque;
 
 use litd_units::{Celsius, Nanos, Watts};
 
-/// A fit is made over so many seconds.
+/// How many seconds of readings a fit takes.
 const SEGMENT: f64 = 120.0;
 
-/// Readings that are further apart begin a new one.
+/// A longer gap between readings, in seconds, begins a new fit.
 const GAP: f64 = 5.0;
 
-/// Temperature must have moved by so many kelvins.
+/// How many kelvins the temperature must have moved.
 const MOVED: f64 = 6.0;
 
-/// The model must explain all but this share of it.
+/// The model must explain the temperature except for this share.
 const UNEXPLAINED: f64 = 0.02;
 
-/// Time constants beyond are no GPU's, in seconds.
+/// Plausible time constants of GPUs, in seconds.
 const SENSIBLE: std::ops::RangeInclusive<f64> = 1.0..=300.0;
 
-/// The middle one of so many fits counts.
+/// The median of so many fits counts.
 const FITS: usize = 5;
 
 /// After so many time constants 95 % of a step is over.
 const SETTLED: f64 = 3.0;
 
-/// What is known of one GPU.
+/// The thermal time constant of one GPU.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Thermal {
     segment: Option<Segment>,
@@ -162,7 +162,7 @@ impl Thermal {
         }
     }
 
-    /// For how many seconds a cap's effect is awaited; `None` while nothing is known.
+    /// How many seconds a cap's effect takes; `None` while unknown.
     pub fn settles(&self) -> Option<f64> {
         let mut fits: Vec<f64> = self.fits.iter().copied().collect();
         fits.sort_by(f64::total_cmp);

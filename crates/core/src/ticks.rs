@@ -11,7 +11,7 @@ pub(crate) const BOUNDS: [f64; 16] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
-/// So many iterations make a block; drift is judged by means of blocks.
+/// How many iterations make a block; drift is judged by means of blocks.
 const BLOCK: u32 = 32;
 
 /// Iteration times of one job.
@@ -32,8 +32,8 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// A rank tells of an iteration. Only the first to tell of it counts, but for what measuring it
-    /// cost, and no iteration before one that was told of. Returns whether it counted.
+    /// A rank reports an iteration. Only the first rank's time counts (except for the cost of measuring), and only
+    /// for a new iteration. Returns whether it counted.
     pub fn add(&mut self, tick: &Tick) -> bool {
         let (iteration, duration) = (tick.iteration, tick.duration);
         if tick.profiled {
@@ -67,7 +67,7 @@ impl Ticks {
         self.forget_reference();
     }
 
-    /// What comes next is what later blocks are compared with.
+    /// The next block becomes the reference for later ones.
     pub fn forget_reference(&mut self) {
         self.block = (0.0, 0);
         self.fresh = false;
@@ -95,7 +95,7 @@ impl Ticks {
         self.recent.or(begun).map(Millis)
     }
 
-    /// What measuring iterations costs.
+    /// The cost of measuring iterations.
     pub fn overhead(&self) -> &Overhead {
         &self.overhead
     }

@@ -1,27 +1,27 @@
-//! What a device has told of its cap, and nobody believes yet.
+//! Readings of a device's cap that are not believed yet.
 
 use litd_units::{Nanos, Watts};
 
-/// A cap that was read and that nobody believes yet.
+/// A cap that was read and is not believed yet.
 #[derive(Debug, Clone, Copy)]
 struct Suspect {
     cap: Watts,
-    /// Since when no reading of the device is believed; `None`: nothing was known of it before.
+    /// Since when no reading of the device is believed; `None`: none was believed before.
     since: Option<Nanos>,
-    /// Whether readings have contradicted each other since then: nobody can judge what it holds.
+    /// Whether readings have contradicted each other since then: what the device holds is unknown.
     is_contradicted: bool,
 }
 
-/// What a reading that is unlike all that is known comes to.
+/// The verdict on a reading that is unlike all that is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Heard {
-    /// It is the first of its kind: the device is to be read again.
+    /// The reading is the first of its kind: the device has to be read again.
     Once,
-    /// The reading before said the same: it is to be believed.
+    /// The reading before said the same: both are believed.
     Twice,
-    /// The reading before said something else that was not believed either.
+    /// The reading before showed another cap that was not believed either.
     Otherwise,
-    /// The readings have contradicted each other before, and go on to: the last one said this.
+    /// Readings have contradicted each other before, and go on to: the last one showed this cap.
     OtherwiseAgain(Watts),
 }
 
@@ -30,12 +30,12 @@ pub(crate) enum Heard {
 pub(crate) struct Unbelieved {
     /// A cap that was read once and is unlike what is known: nothing is written until it has been read again.
     suspect: Option<Suspect>,
-    /// A cap that was read last and that its driver's range does not admit: one of the two is wrong.
+    /// The last cap that was read, if it is outside the driver's range: one of the two is wrong.
     impossible: Option<Watts>,
 }
 
 impl Unbelieved {
-    /// What it told before litd knew anything of it.
+    /// The readings before litd knew anything of the device.
     pub fn first(suspect: Option<Watts>, impossible: Option<Watts>) -> Self {
         let suspect = suspect.map(|cap| Suspect {
             cap,
@@ -48,7 +48,7 @@ impl Unbelieved {
         }
     }
 
-    /// A cap was read that is not to be believed before it is read again.
+    /// A reading came that must be repeated before it is believed.
     pub fn hears(&mut self, cap: Watts, now: Nanos) -> Heard {
         let before = self.suspect;
         let heard = match before {
@@ -68,32 +68,32 @@ impl Unbelieved {
         heard
     }
 
-    /// A cap was read; `impossible`, if its driver's range does not admit it.
+    /// A reading came; `impossible`, if its cap is outside the driver's range.
     pub fn hears_beyond(&mut self, impossible: Option<Watts>) {
         self.impossible = impossible;
     }
 
-    /// What was read last is believed.
+    /// The last reading is believed.
     pub fn settle(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether it was read once to hold a cap that is unlike what is known.
+    /// Whether the last reading is unlike all that is known.
     pub fn is_suspect(&self) -> bool {
         self.suspect.is_some()
     }
 
-    /// Since when no reading of it is believed, where one was before.
+    /// Since when no reading is believed, where one was before.
     pub fn since(&self) -> Option<Nanos> {
         self.suspect?.since
     }
 
-    /// Whether what is read of it contradicts itself: it may hold whatever it can hold.
+    /// Whether the readings contradict each other: the device may hold whatever it can hold.
     pub fn contradicts_itself(&self) -> bool {
         self.suspect.is_some_and(|it| it.is_contradicted)
     }
 
-    /// The cap that was read last, if its driver's range does not admit it.
+    /// The last cap that was read, if it is outside the driver's range.
     pub fn impossible(&self) -> Option<Watts> {
         self.impossible
     }

@@ -1,5 +1,5 @@
-//! Giving back: what a predecessor left, what a job no longer needs, everything at the end. And
-//! what is kept: the distribution that a node converged to.
+//! Undoing: caps that a predecessor left, caps that a job no longer needs, and all caps at the end. Also keeps the
+//! distribution that a node converged to.
 
 use litd_api::EventKind;
 use litd_policies::Policy;
@@ -14,13 +14,13 @@ use crate::record::Note;
 use crate::store::Store;
 use crate::writer::Undone;
 
-/// A write that a predecessor had under way when it died has landed by then, unless its device holds
-/// something else than the predecessor wanted last: then that may land for as long as any other ([`LATE`]),
-/// which only a litd that goes on waits for.
+/// A write that a predecessor had under way when it died is done within this time. Only if the device holds
+/// another cap than the predecessor's last one may that write be as late as any other ([`LATE`]), which only a
+/// litd that goes on waits for.
 const LANDING: Nanos = Nanos(2_000_000_000);
 
-/// A write that its driver called failed, or that it did not do, is done by then if it is ever done: a
-/// GPU's firmware may take what was asked of it long after its driver has stopped to wait.
+/// A write that its driver called failed, or that it did not do, is done within this time, if ever: a GPU's
+/// firmware may carry it out long after its driver has stopped waiting.
 pub(crate) const LATE: Nanos = Nanos(30_000_000_000);
 
 impl<S: Store> Core<S> {
@@ -60,7 +60,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The caps that the journal says a device may still take, whatever has become of the log, are waited for.
+    /// Waits for the caps that a device may still take by the journal, whatever the log says.
     fn expect_journaled(&mut self, device: usize, entry: &Entry) {
         let last = entry.ours.last();
         let (now, latest) = (self.now, self.now + LATE);
@@ -84,7 +84,7 @@ impl<S: Store> Core<S> {
         };
         let address = entry.address.clone();
         let Some(reading) = unit.device.reading else {
-            // Later, once it can be read.
+            // The cap found is undone to later, once the device can be read.
             unit.found = Some(entry.found);
             return;
         };
@@ -95,7 +95,7 @@ impl<S: Store> Core<S> {
             unit.landing = Landing::merged(unit.landing.take(), late);
         }
         let same = entry.is_part(unit.device.identity.serial.as_deref());
-        // What was asked before this was found is outdated: somebody has been there since.
+        // The writes before this cap was found are outdated: the cap was changed by others since.
         let is_found = |found: Watts| found.is_same_cap(entry.found);
         let asked = self.writer.asked_last(&address);
         let asked = asked.filter(|it| it.found.is_some_and(is_found));
@@ -103,11 +103,11 @@ impl<S: Store> Core<S> {
             Some(read_back) => read_back.is_same_cap(reading.cap),
             None => unit.rounds(asked.cap, reading.cap),
         });
-        // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the
-        // devices were reset (kexec), and a container may have one of its own.
+        // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the devices were
+        // reset (kexec), and a container may have its own.
         let undo = match entry.undo(reading.cap) {
-            // Its driver has rounded, and litd died before it read that; or the journal is an older copy of the one
-            // that litd wrote, which a backup has brought back.
+            // The driver has rounded, and litd died before it read that; or a backup has brought back an older
+            // copy of the journal.
             Undo::Foreign if same && known => {
                 unit.found = Some(entry.found);
                 self.journal_writes(&[(device, reading.cap)]);
@@ -119,8 +119,8 @@ impl<S: Store> Core<S> {
             return;
         };
         match undo {
-            // It leaves the journal once it has stayed so: a write of the predecessor's may still
-            // be on its way.
+            // The entry leaves the journal once the cap has stayed so: a write of the predecessor's may still be
+            // under way.
             Undo::Nothing => unit.found = Some(entry.found),
             Undo::Write(found) => {
                 unit.found = Some(found);
@@ -157,24 +157,24 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a predecessor's writes may still be on their way: until then every cap that the
-    /// journal names may turn up.
+    /// Whether a predecessor's writes may still be under way: until then every cap in the journal may turn up.
     pub(crate) fn may_land_late(&self) -> bool {
         self.recovered && self.now < self.landed()
     }
 
-    /// When the last write of a predecessor has landed.
+    /// When the last write of a predecessor is done.
     fn landed(&self) -> Nanos {
         self.started + LANDING
     }
 
-    /// Whether whatever a predecessor had under way to a device read at that time has landed, but for what is late.
+    /// Whether all writes that a predecessor had under way were done before a reading asked for at that time,
+    /// except for late ones.
     pub(crate) fn predecessors_landed(&self, asked: Nanos) -> bool {
         !self.recovered || asked >= self.landed()
     }
 
-    /// Whether a device read at that time holds what it is read to hold: no write, of a predecessor's or
-    /// one that failed, can land on it any more.
+    /// Whether the cap of a reading asked for at that time is final: no write of a predecessor's, and no failed
+    /// write, can still be done.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
         let predecessors = self.predecessors_landed(asked);
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
@@ -183,9 +183,9 @@ impl<S: Store> Core<S> {
         predecessors && away.is_none_or(|it| asked >= it.until || is_wish(it))
     }
 
-    /// A write was called failed, or was not done: the device may do it all the same in a while. Until it
-    /// can't any more its entry stays, so that what lands is known as litd's and goes back.
-    /// `fails`: it failed or was not done, and was not just overtaken by somebody else's cap.
+    /// A write was called failed, or was not done: the device may do it late all the same. Until that is over its
+    /// entry stays, so that the late cap is known as litd's and undone. `fails`: the write failed or was not done,
+    /// and was not just replaced by a foreign cap.
     pub(crate) fn expect_late(&mut self, device: usize, wanted: Watts, fails: bool) {
         self.actuator.straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
@@ -203,8 +203,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The next litd is to know of a write that failed, whatever becomes of the log and of the wall clock: also of one
-    /// that raises a cap to what was found, for which the others make room.
+    /// Tells the next litd of a failed write, whatever happens to the log and to the wall clock: also of a write
+    /// that raises a cap to the one found, for which the others make room.
     fn journal_failed(&mut self, device: usize, wanted: Watts) {
         let until = self.now + LATE;
         if let Some(unit) = self.devices.get(device) {
@@ -213,8 +213,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a predecessor's log does not say to be done may still be, also where `litd restore` has emptied its
-    /// journal since. Times are the wall clock's; one that was set back since counts as now.
+    /// A write that a predecessor's log does not confirm may still be done, also where `litd restore` has emptied
+    /// its journal since. Times are the wall clock's; a time in the future counts as now.
     pub(crate) fn expect_undone(&mut self, writes: Vec<Undone>) {
         let wall = self.out.unix_seconds();
         for Undone {
@@ -246,8 +246,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A cap that litd has written, or was asked to by hand, and that lands late is in the journal from then
-    /// on: also where its device had left that before, or was never in it.
+    /// A late cap of litd's, or of an override, is in the journal from then on: also where its device had left the
+    /// journal before, or was never in it.
     pub(crate) fn journal_late(&mut self, device: usize, cap: Watts) {
         let Some(unit) = self.devices.get(device) else {
             return;
@@ -259,7 +259,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a late write has overwritten is in the journal, also where it could not be written down at first.
+    /// Foreign caps that a late write has replaced are in the journal, also where that could not be written at
+    /// first.
     pub(crate) fn journal_overwritten(&mut self) {
         for device in 0..self.devices.iter().count() {
             let unit = self.devices.get(device);
@@ -270,8 +271,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What was asked of a device so long ago that nothing is under way to it any more is forgotten once it
-    /// was read since.
+    /// A write of so long ago that it can't be done late any more is forgotten once the device was read since.
     pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
         if self.recovered && asked >= self.landed() {
             self.actuator.expect_no_more(device);
@@ -284,8 +284,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A predecessor's writes to devices that are closed, which nothing reads, have landed once none can be late
-    /// any more: from then on those count as all closed ones do.
+    /// A predecessor's writes to closed devices, which are not read, are over once none can be late any more: from
+    /// then on those devices count as all closed ones do.
     pub(crate) fn forget_late_of_closed(&mut self) {
         if !self.recovered || self.now < self.started + LATE {
             return;
@@ -302,16 +302,16 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a cap is one that litd wrote before: a write that landed late, also one that gave back.
+    /// Whether a cap is one that litd wrote before: a late write, also one that restored a cap.
     pub(crate) fn is_leftover(&self, device: usize, cap: Watts) -> bool {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        // Also one that was let go of and taken back since: its entry is another one.
+        // Includes a device that was released and taken back since: its entry is another one.
         let late = unit.landing.as_ref();
         let lands = late.is_some_and(|it| it.caps.iter().any(|late| late.is_same_cap(cap)));
         if unit.standing.is_kept() {
-            // Its entry may be outdated, and not crossed out because the disk failed: only what may land is litd's.
+            // The entry may be outdated, and still there because the disk failed: only late writes are litd's.
             return lands;
         }
         match self.entry(unit.address()).map(|entry| entry.undo(cap)) {
@@ -321,13 +321,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device could not be judged before, and can be now; `is_first`: it was not read before.
+    /// A device that could not be judged before can be now; `is_first`: it was not read before.
     pub(crate) fn found_late(&mut self, device: usize, cap: Watts, is_first: bool) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
         let (address, before) = (unit.address().to_owned(), unit.found);
-        // One whose range is not known is not litd's to touch, so nothing is to be put back.
+        // A device without a known range is never touched, so nothing is to be undone.
         let never_found = unit.found.is_none() && unit.device.range.known().is_some();
         if never_found {
             unit.found = Some(cap);
@@ -342,7 +342,7 @@ impl<S: Store> Core<S> {
         if is_first {
             self.recall_left_alone(device, cap);
         }
-        // After what goes back is known: its job is planned with that.
+        // Runs once the cap to restore is known: the job is planned with it.
         if never_found || is_first {
             self.standing_changed(device);
         }
@@ -356,9 +356,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A device that holds what was found, and that no loop needs, leaves the journal, and so does one whose cap
-    /// somebody else has changed, once nothing of litd's may land on it any more. What could
-    /// not be crossed out is tried again once a second.
+    /// Removes from the journal each device that holds its cap found and that no loop needs, and each device with
+    /// a foreign cap, once no late write of litd's can follow. Entries that could not be removed are tried again
+    /// once a second.
     pub(crate) fn tidy_journal(&mut self) {
         if self.may_land_late() || self.writer.entries().is_empty() {
             return;
@@ -401,14 +401,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a device is known to hold what was found, and nothing else is on its way to it.
+    /// Whether a device is known to hold its cap found, with no write under way.
     pub(crate) fn is_back(&self, device: usize, unit: &Unit) -> bool {
         self.reads_back(device, unit) && self.has_landed(unit, unit.read_at)
     }
 
-    /// Whether a device holds what was found, as it was read since litd began to stop, and its entry stays in the
-    /// journal only because a write may still be done: a predecessor's, or one of this litd's, which is waited for as
-    /// long as a stop may take.
+    /// Whether a device holds its cap found, by a reading since litd began to stop, and its entry stays in the
+    /// journal only because a late write may follow: a predecessor's, or one of this litd's, which is waited for
+    /// as long as a stop may take.
     fn is_back_but_for_late(&self, device: usize, unit: &Unit) -> bool {
         let Some((stopping, landing)) = self.stopping.zip(unit.landing.as_ref()) else {
             return false;
@@ -422,10 +422,10 @@ impl<S: Store> Core<S> {
         is_left && unit.read_at >= stopping.since && landed && self.reads_back(device, unit)
     }
 
-    /// Whether a device that was let go of holds what was found, as it was read since, and once more since litd
-    /// began to stop; or one that litd leaves although a write may land. Nobody waits for what may
-    /// land there: its entry stays in the journal, so that what has landed goes back at a stop, or once litd takes
-    /// the device again or starts anew.
+    /// Whether a released device holds its cap found, by a reading since the release, and by another since litd
+    /// began to stop; or a device that litd leaves although a late write may follow. Nobody waits for that: its
+    /// entry stays in the journal, so that a late cap is undone at a stop, when litd takes the device again, or at
+    /// the next start.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
         let target = self.actuator.target(device);
         match self.let_go_view(device, unit) {
@@ -434,8 +434,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The devices, by address, whose clocks are free, and stay in the undo journal because a lock that failed or
-    /// got no answer may still be done.
+    /// The devices, by address, whose clocks are unlocked, and which stay in the undo journal because a lock that
+    /// failed or got no answer may still be done late.
     #[must_use]
     pub fn may_lock_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();
@@ -443,8 +443,8 @@ impl<S: Store> Core<S> {
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 
-    /// The devices, by address, that hold what was found, or what somebody else has set, and
-    /// whose entries stay in the undo journal because a write that failed may still be done.
+    /// The devices, by address, that hold their caps found, or foreign caps, and whose entries stay in the undo
+    /// journal because a failed write may still be done late.
     #[must_use]
     pub fn may_land_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();
@@ -461,7 +461,7 @@ impl<S: Store> Core<S> {
         settled && held.is_some_and(|(found, held)| found.is_same_cap(held))
     }
 
-    /// The address of a device whose entry names another cap than the one that is to go back.
+    /// The address of a device whose entry has another cap than the one to restore.
     pub(crate) fn outdated_entry(&self, device: usize) -> Option<String> {
         let unit = self.devices.get(device)?;
         let found = unit.found?;
@@ -469,12 +469,12 @@ impl<S: Store> Core<S> {
         (!entry.found.is_same_cap(found)).then(|| unit.address().to_owned())
     }
 
-    /// Takes a device out of the journal. Returns whether that could be written.
+    /// Removes a device from the journal. Returns whether that could be written.
     pub(crate) fn forget_entry(&mut self, address: &str) -> bool {
         self.writer.cross_out(address, &mut self.out)
     }
 
-    /// What the learned distributions are kept by.
+    /// The key of a job's learned distribution.
     pub(crate) fn learned_key(&self, name: &str) -> Option<Key> {
         let job = self.jobs.get(name)?;
         let units = || job.gpus().filter_map(|device| self.devices.get(device));
@@ -493,7 +493,7 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// Keeps what a job has converged to, if its loop moved anything.
+    /// Learns a job's converged caps, if its loop moved any.
     pub(crate) fn remember(&mut self, name: &str) {
         let Some(key) = self.learned_key(name) else {
             return;
@@ -521,8 +521,8 @@ impl<S: Store> Core<S> {
         self.save_learned();
     }
 
-    /// Whether a budget takes from a job's GPUs some of what they came with. What gpu-red does
-    /// without it learns in watts: the budget's would be among them, and outlive it.
+    /// Whether a budget keeps a job's GPUs below their caps found. gpu-red learns how many watts it can leave
+    /// unused: those of a budget would be among them, and outlive it.
     fn is_short(&self, name: &str) -> bool {
         let Some(job) = self.jobs.get(name) else {
             return false;

@@ -1,7 +1,7 @@
-//! Devices of which nobody can say what they may hold, because their driver does not tell what their
-//! cap may be, or contradicts itself. Such a device counts with the most that it could hold, its driver is
-//! asked again every second, and nobody else's cap waits for it to go back. While a driver does not tell, no
-//! cap of the node rises.
+//! Devices that can't be judged: nobody can say what they may hold, because their driver does not tell their
+//! range, or contradicts itself. Such a device counts with the most that it could hold, its driver is asked again
+//! every second, and no undo of other devices waits for it. While a driver does not tell, no cap of the node
+//! rises.
 
 use litd_api::EventKind;
 use litd_power::PowerError;
@@ -17,7 +17,7 @@ use crate::release::LetGo;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
-    /// Brings what unjudged devices count with up to what is known of them now.
+    /// Updates the watts with which unjudged devices count.
     pub(crate) fn judge_devices(&mut self) {
         for device in 0..self.devices.iter().count() {
             let judged = |unit: &Unit| {
@@ -39,14 +39,14 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a GPU that is let go of, and whose cap is back or nothing reads any more, comes to hold when it is closed
-    /// or reset: that is what it was let go of for. Without a budget that was set the others need not make room for it.
+    /// The cap that a released GPU gets when it is closed or reset, as its users intend, if its cap is restored or
+    /// it is no longer read. Without a budget the others need not make room for it.
     pub(crate) fn once_reset(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
         let is_unseen = |it: LetGo| {
             let since = it.unseen_since.is_some_and(|at| unit.read_at < at);
-            // At a stop it is opened once more: what it holds is known when it has been read since.
+            // At a stop it is opened once more: a reading since then makes its cap known.
             let unread = it.closed.is_some() || since || !self.is_fresh(unit);
             (!it.held || unit.is_forgetful()) && (unread || !self.may_open(device))
         };
@@ -55,8 +55,8 @@ impl<S: Store> Core<S> {
         Some(range.default)
     }
 
-    /// What a GPU that has failed, and of which nothing was read for long, comes to hold if it was reset meanwhile.
-    /// One that answers again counts so until it is trusted again.
+    /// The cap of a failed GPU that was not read for long, if it was reset meanwhile. A GPU that answers again
+    /// counts with it until it is trusted again.
     fn unread(&self, device: usize) -> Option<Watts> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
@@ -66,8 +66,8 @@ impl<S: Store> Core<S> {
         Some(range.default.max(held))
     }
 
-    /// Whether litd has just started, or has just begun to stop and is to share out the safe budget, and
-    /// devices that answer are still being read.
+    /// Whether litd has just started, or has just begun to stop and has to share out the safe budget, and devices
+    /// that answer are still being read.
     pub(crate) fn is_looking_round(&self) -> bool {
         let holds = self.stopping.filter(|_| self.holds());
         let since = holds.map_or(self.started, |stopping| stopping.since);
@@ -79,25 +79,25 @@ impl<S: Store> Core<S> {
         self.now < since + TELEMETRY && self.devices.iter().any(unread)
     }
 
-    /// Whether what was read of a device last is not believed and no other reading will decide it soon: it
-    /// contradicts the one before, or none has come since.
+    /// Whether a device's last reading is not believed and no other reading will soon decide: it contradicts the
+    /// one before, or none has come since.
     fn is_incredible(&self, unit: &Unit) -> bool {
         let since = unit.unbelieved.since();
         unit.unbelieved.contradicts_itself() || since.is_some_and(|since| self.now >= since + SLOW)
     }
 
-    /// Whether it is no use to wait for a device to be judged: its driver does not say what its cap may
-    /// be, or has failed to read it, or takes too long to.
+    /// Whether it is no use to wait until a device can be judged: its driver does not tell its range, or has
+    /// failed to read it, or takes too long.
     pub(crate) fn is_beyond_judging(&self, unit: &Unit) -> bool {
         let unread = !unit.was_read()
             && (unit.answering.failures() >= FAILURES || unit.answering.is_overdue());
         unread || unit.device.range.known().is_none()
     }
 
-    /// The most that a device could hold, whatever its driver says now: the largest of what the undo
-    /// journal, its last known range (without both: its peers'), its reading and the configured
-    /// ceiling say. The highest limit of a CPU socket is what its register holds, not what it could draw: it
-    /// counts with the usual one that its driver tells, or its peers' if that is more.
+    /// The most that a device could hold, whatever its driver says now: the largest of the caps in the undo
+    /// journal, its last known range (without both: its peers'), its reading and the configured ceiling. The
+    /// highest limit of a CPU socket is the most that its register holds, not what it could draw: it counts with
+    /// the usual limit that its driver tells, or its peers' if that is more.
     fn could_hold(&self, device: usize) -> Watts {
         let Some(unit) = self.devices.get(device) else {
             return Watts::ZERO;
@@ -113,10 +113,10 @@ impl<S: Store> Core<S> {
         let ceiling = self.config.caps.gpu_ceiling.filter(|_| unit.is_gpu());
         let known = told.into_iter().chain([journaled]);
         let known = known.flatten().reduce(Watts::max);
-        // A ceiling bounds litd, and not whoever set the cap before.
+        // The configured ceiling bounds litd only; another program may have set more.
         let known = known.or(peers);
         let bound = [known, ceiling].into_iter().flatten().reduce(Watts::max);
-        // Nothing is known of it or of any other: nothing is left beside it.
+        // Without any known range no watts are left to others.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
         let read = unit.device.reading.map(|reading| reading.cap);
         let read = [read, unit.unbelieved.impossible()].into_iter().flatten();
@@ -133,9 +133,9 @@ impl<S: Store> Core<S> {
         alike.filter_map(highest).reduce(Watts::max)
     }
 
-    /// A driver was asked what its device's cap may be, and did not tell. Where it had told and nothing
-    /// speaks against that (a GPU of a job, asked now and then whether it is still divided as it was), it
-    /// is asked once more, in a second, and nothing is written meanwhile.
+    /// A driver was asked for its device's range, and did not tell. If it had told before and nothing contradicts
+    /// that (a GPU of a job, asked regularly whether it is still divided as before), it is asked once more, in a
+    /// second, and nothing is written meanwhile.
     pub(crate) fn range_refused(&mut self, device: usize, error: &PowerError) {
         self.count_error(device, error);
         match self.devices.get_mut(device) {
@@ -144,7 +144,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Nobody can say any longer what a device's cap may be.
+    /// The range of a device is unknown from now on.
     pub(crate) fn range_doubted(&mut self, device: usize, why: &str) {
         let most = self.could_hold(device);
         let Some(unit) = self.devices.get_mut(device) else {
@@ -158,7 +158,7 @@ impl<S: Store> Core<S> {
         self.standing_changed(device);
     }
 
-    /// Tells of the devices whose drivers have not said at the start what their caps may be.
+    /// Reports the devices whose drivers did not tell their range at the start.
     pub(crate) fn say_all_untold(&mut self) {
         for device in 0..self.devices.iter().count() {
             let unit = self.devices.get(device);
@@ -180,7 +180,7 @@ impl<S: Store> Core<S> {
         self.note(note);
     }
 
-    /// Why no cap may rise, if a GPU can't be judged. One that was let go of is not asked.
+    /// Why no cap may rise, if a GPU can't be judged. Released GPUs don't count.
     pub(crate) fn unjudged(&self) -> Option<String> {
         let told = |unit: &Unit| unit.device.range.known().is_some();
         let judged = |unit: &Unit| told(unit) && unit.found.is_some();

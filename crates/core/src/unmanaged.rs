@@ -1,6 +1,6 @@
-//! GPUs that are on the bus and not litd's: their driver came up, or they came back, after litd had
-//! looked for devices. Such a GPU is not read, so that within a budget that was set it counts with the
-//! most that a GPU of this node could hold, until litd is started anew.
+//! GPUs on the bus that litd does not manage: their driver came up, or they came back, after litd had looked for
+//! devices. Such a GPU is not read, so in a budget it counts with the most that a GPU of this node could hold,
+//! until litd is restarted.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,11 @@ use crate::core::Core;
 use crate::record::Note;
 use crate::store::Store;
 
-/// No GPU of today takes more. One that litd does not read counts with it where no GPU of the node has told what its
-/// cap may be.
+/// More than any present GPU takes. An unmanaged GPU counts with it where no GPU of the node has told its range.
 const UNTOLD: Watts = Watts(1500.0);
 
 impl<S: Store> Core<S> {
-    /// These GPUs, by address, are on the bus and not litd's.
+    /// The unmanaged GPUs, by address, have changed.
     pub(crate) fn unmanaged_now(&mut self, addresses: BTreeSet<String>) {
         let before = std::mem::replace(&mut self.unmanaged, addresses);
         let each = self.most_of_any_gpu();
@@ -30,13 +29,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// GPUs, by address, that are on the bus and not litd's.
+    /// The unmanaged GPUs, by address.
     #[must_use]
     pub fn unmanaged(&self) -> &BTreeSet<String> {
         &self.unmanaged
     }
 
-    /// What those GPUs may hold of a budget that was set.
+    /// The watts that unmanaged GPUs may hold of a budget.
     pub(crate) fn unmanaged_hold(&self) -> Watts {
         match self.set_budget() {
             Some(_) => self.most_of_any_gpu() * self.unmanaged.len() as f64,
@@ -44,12 +43,12 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What is left of the GPUs' budget to those that are litd's.
+    /// The part of the GPUs' budget that is left to managed GPUs.
     pub(crate) fn managed_budget(&self) -> Watts {
         (self.gpu_budget() - self.unmanaged_hold()).max(Watts::ZERO)
     }
 
-    /// What each of them may hold.
+    /// The watts that each unmanaged GPU may hold.
     pub(crate) fn each_unmanaged(&self) -> impl Iterator<Item = Watts> {
         let each = self.most_of_any_gpu();
         self.unmanaged.iter().map(move |_| each)

@@ -1,4 +1,4 @@
-//! The [`View`] that targets are worked out from, taken of the state.
+//! Takes the [`View`] of the state that targets are worked out from.
 
 use litd_units::Watts;
 
@@ -13,7 +13,7 @@ use crate::range::Range;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
-    /// What targets are worked out from now.
+    /// The present view.
     pub(crate) fn view(&self) -> View {
         let mut devices = self.device_views();
         self.keep_within_shares(&mut devices);
@@ -37,7 +37,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What jobs ask for. It counts no more once litd leaves.
+    /// The demands of all jobs. None counts once litd leaves.
     fn demands(&self, devices: &[DeviceView]) -> Vec<Demand> {
         let jobs = self.jobs.values().filter(|_| !self.is_leaving());
         jobs.filter_map(|job| self.demand(job, devices)).collect()
@@ -69,8 +69,8 @@ impl<S: Store> Core<S> {
             .collect()
     }
 
-    /// What planned clocks need is kept as far as their job's share of a budget that was set goes: beyond that it would
-    /// be taken from other users' GPUs, and whoever has a GPU may ask for any clock.
+    /// Keeps the power of planned clocks within their job's share of a budget: beyond that it would be taken from
+    /// other users' GPUs, and anybody with a GPU may ask for any clock.
     fn keep_within_shares(&self, devices: &mut [DeviceView]) {
         if self.set_budget().is_none() {
             return;
@@ -132,7 +132,7 @@ impl<S: Store> Core<S> {
                 is_writing: self.actuator.is_writing(device),
             },
             counts_with: self.counts_with(device, unit),
-            // Without a budget that was set what goes back waits for nobody.
+            // Without a budget, restoring caps waits for nobody.
             late: self.set_budget().and_then(|_| {
                 let each = [self.may_land(unit), self.once_closed(unit)];
                 each.into_iter().flatten().reduce(Watts::max)
@@ -140,8 +140,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The most that a device may come to hold by a write that failed, or that a predecessor's log does not say to be
-    /// done. What a predecessor wished for last is not counted: after each crash that would be all that it ever wrote.
+    /// The most that a device may come to hold by a failed write, or by a predecessor's that its log does not
+    /// confirm. A predecessor's last intended write is not counted: after each crash that would be every cap that
+    /// it ever wrote.
     pub(crate) fn may_land(&self, unit: &Unit) -> Option<Watts> {
         let landing = unit.landing.as_ref();
         landing.filter(|it| self.now < it.until)?.most
@@ -176,7 +177,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn left_view(&self, device: usize, unit: &Unit) -> LeftView {
-        // One that is closed and opened once more is read before it is told what it holds.
+        // A released device that is opened once more is read before its cap is written.
         let let_go = unit.standing.let_go();
         let is_read = let_go.is_none_or(|it| unit.read_at >= it.looked);
         let is_known = is_read && self.is_fresh(unit) && !self.actuator.is_writing(device);
@@ -190,8 +191,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a device that is not to be moved counts with: the most that it may hold; one whose cap
-    /// is somebody else's, the limit in force where its driver tells that.
+    /// The watts with which a device counts that is not to be moved: the most that it may hold; for a foreign cap,
+    /// the limit in force where its driver tells it.
     pub(crate) fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
         let theirs = unit.standing.is_foreign();
         let reading = self.fresh_reading(unit).filter(|_| theirs);

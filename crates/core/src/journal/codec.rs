@@ -21,10 +21,10 @@ pub(super) struct Cap(u64);
 
 impl Cap {
     const WATT: f64 = 1e6;
-    /// A gigawatt: far above any device, and far below where `f64` skips whole microwatts.
+    /// A gigawatt: far above any device, and far below the point where `f64` skips whole microwatts.
     const MOST: Watts = Watts(1e9);
 
-    /// The nearest whole number of microwatts; `None` for what can be no cap.
+    /// The nearest whole number of microwatts; `None` for a value that can't be a cap.
     pub(super) fn new(cap: Watts) -> Option<Self> {
         (cap >= Watts::ZERO && cap <= Self::MOST).then(|| Self((cap.0 * Self::WATT).round() as u64))
     }
@@ -47,11 +47,11 @@ impl TryFrom<u64> for Cap {
     }
 }
 
-/// One line of the file.
+/// A line of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Record {
-    /// What follows was written by a daemon in this boot.
+    /// The records after this were written by a daemon in this boot.
     #[serde(rename = "litd-journal")]
     Start {
         version: u64,
@@ -61,7 +61,7 @@ pub(super) enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
     },
-    /// A device that may be written. Only ever part of a whole file.
+    /// A device that may be written. Occurs only in a newly written file.
     Device {
         address: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,21 +72,21 @@ pub(super) enum Record {
     },
     /// A device is about to be written.
     Intent { address: String, microwatts: Cap },
-    /// A device was given back, or left to whoever else changed it.
+    /// A device's cap was restored, or left to the program that changed it.
     Released { address: String },
-    /// A device's clocks are about to be locked, which may be done at any time until a later record says what became
-    /// of it.
+    /// A device's clocks are about to be locked, which may be done at any time until a later record tells the
+    /// outcome.
     Clocks { address: String },
     /// The lock of a device's clocks was done.
     Locked { address: String },
-    /// A lock of a device's clocks has failed, and may be done until then.
+    /// A lock of a device's clocks has failed, and may be done late, until then.
     LateLock {
         address: String,
         until_nanoseconds: i64,
     },
-    /// The driver chooses them again.
+    /// The driver chooses the clocks again.
     Freed { address: String },
-    /// A write of this cap has failed, and may be done until then.
+    /// A write of this cap has failed, and may be done late, until then.
     Late {
         address: String,
         microwatts: Cap,
@@ -140,7 +140,7 @@ impl Record {
     }
 }
 
-/// A cap that can be written down.
+/// A cap that can be recorded.
 pub(super) fn checked(address: &str, cap: Watts) -> Result<Cap, JournalError> {
     Cap::new(cap).ok_or_else(|| JournalError::Cap {
         address: address.to_owned(),
@@ -165,7 +165,7 @@ pub(super) fn whole(
     for locked in clocks {
         encode(&mut bytes, &Record::locked(locked))?;
     }
-    // What may be done to a device that has left the journal matters again once it comes back.
+    // Late writes to a device that has left the journal matter again once it is in the journal again.
     for late in late.iter().filter(|it| it.is_named(entries)) {
         encode(&mut bytes, &Record::late(late)?)?;
     }
@@ -194,13 +194,13 @@ fn decode(line: &[u8]) -> Option<Record> {
 /// Length of a [`seal`].
 const SEAL: usize = 9;
 
-/// What ends a line: a space and the checksum.
+/// The end of a line: a space and the checksum.
 fn seal(json: &[u8]) -> Vec<u8> {
     format!(" {:08x}", crc32(json)).into_bytes()
 }
 
-/// A first line for a journal's file, for a store that has to tell the file from others: after it
-/// comes what the journal is replaced with. A file without such a line is read all the same.
+/// A first line for a journal's file, for a store that has to tell the file from others: the journal's contents
+/// follow it. A file without such a line is read all the same.
 ///
 /// # Errors
 /// None that is known: JSON has room for every string.
@@ -224,8 +224,8 @@ pub fn id(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether a file may be the one with this id in its [`heading`]: that is so, too, where the first line
-/// is damaged, which [`read`] reports.
+/// Whether a file may be the one with this id in its [`heading`]: also where the first line is damaged, which
+/// [`read`] reports.
 #[must_use]
 pub fn may_have_id(bytes: &[u8], wanted: &str) -> bool {
     let line = first_line(bytes);
@@ -243,8 +243,7 @@ fn first_line(bytes: &[u8]) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// What a journal says is to be undone; `None` if nothing is, because it is empty or because
-/// all its devices were given back.
+/// The undo that a journal asks for; `None` if it is empty or all its devices were restored.
 ///
 /// What can't be read is left out and reported in [`Recovered::damaged`]. A record cut off at
 /// the end is harmless: a cap is written only after its record has been appended.
@@ -277,7 +276,7 @@ struct Replay {
     count_unreadable: usize,
     /// Bytes after the last whole line.
     cut_off: usize,
-    /// Devices of which nothing is known but that they may have been written.
+    /// Devices that may have been written, but whose cap found is not known.
     homeless: BTreeSet<String>,
 }
 
@@ -289,7 +288,7 @@ impl Replay {
                     return Err(JournalError::Version { found: version });
                 }
                 if boot != self.boot {
-                    // Neither locks nor what was asked outlive a boot.
+                    // Neither locks nor late writes outlive a boot.
                     self.clocks.clear();
                     self.late.clear();
                 }
@@ -372,7 +371,7 @@ impl Replay {
         })
     }
 
-    /// What is wrong with the file, in words.
+    /// The damage of the file, in words.
     fn damage(&self) -> Option<String> {
         let mut words = Vec::new();
         match (self.first_unreadable, self.count_unreadable) {
@@ -415,7 +414,7 @@ mod tests {
         let there = read(&file).unwrap().unwrap();
         assert_eq!((&*there.boot_id, &there.clocks[..]), ("boot", &clocks[..]));
         assert_eq!(there.damaged, None);
-        // Of a litd that gave its journals none; empty; damaged.
+        // A journal of a litd that gave it no id; an empty one; a damaged one.
         let old = whole("boot", &[], &clocks, &[]).unwrap();
         assert!(id(&old).is_none() && !may_have_id(&old, "one"));
         assert!(!may_have_id(b"", "one"));

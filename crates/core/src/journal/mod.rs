@@ -1,16 +1,15 @@
-//! The undo journal: which caps were found, and which values litd may have written since.
+//! The undo journal: the caps found, and the values that litd may have written since.
 //!
 //! Three rules make every change undoable, whenever the process dies:
-//! - the cap found at a device is durably on disk before the device is written for the first
-//!   time ([`Journal::begin_all`]);
-//! - the value is on disk before it is written ([`Journal::intend`]); if that fails, the caller
-//!   does not write;
-//! - a device leaves the journal only once it is back, or somebody else's with nothing of litd's under way to it
-//!   ([`Journal::released`]).
+//! - the cap found at a device is durably on disk before the device is written for the first time
+//!   ([`Journal::begin_all`]);
+//! - the value is on disk before it is written ([`Journal::intend`]); if that fails, the caller does not write;
+//! - a device leaves the journal only once its cap found is restored, or a foreign cap is there and no write of
+//!   litd's can follow ([`Journal::released`]).
 //!
-//! After a crash [`Entry::undo`] says what is to be done about each device. The journal goes on
-//! with the entries it recovered, so that a crash while undoing is undone as well, and the caps
-//! found by the first start are kept over any number of crashes.
+//! After a crash [`Entry::undo`] says how to undo each device. The journal goes on with the entries it recovered,
+//! so that a crash while undoing is undone as well, and the caps found by the first start are kept over any number
+//! of crashes.
 
 mod codec;
 
@@ -24,43 +23,43 @@ use codec::{Record, checked};
 
 pub use codec::{heading, id, may_have_id, read};
 
-/// A file that is longer is rewritten with what still matters.
+/// A longer file is rewritten with the entries that still matter.
 const LONG: usize = 64 * 1024;
 
-/// A device that litd may have written and has not given back.
+/// A device that litd may have written and has not restored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// The device's address, such as `0000:85:00.0` or `cpu0`.
     pub address: String,
     /// The part's serial number, where the driver tells.
     pub serial: Option<String>,
-    /// The boot in which litd last had to do with it: later ones began with the driver's own cap.
+    /// The boot in which litd last wrote it: later boots began with the driver's own cap.
     pub boot_id: String,
-    /// The cap found before litd's first write: what is put back.
+    /// The cap found before litd's first write, which is to be restored.
     pub found: Watts,
     /// Every cap that litd may have left there, the latest last.
     pub ours: Vec<Watts>,
 }
 
-/// What is to be done about a device after a crash.
+/// The undo of a device after a crash.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Undo {
-    /// It holds the cap that was found.
+    /// The device holds its cap found.
     Nothing,
-    /// It holds one of litd's caps: this one, which was found, is to be written.
+    /// The device holds one of litd's caps: this cap, the one found, has to be written.
     Write(Watts),
-    /// It holds a cap that is neither: somebody else's, to be left alone and reported.
+    /// The device holds a foreign cap: it is left alone and reported.
     Foreign,
 }
 
 impl Entry {
-    /// The most that the device may hold of what litd wrote or found.
+    /// The most that the device may hold of the caps that litd wrote or found.
     #[must_use]
     pub fn most(&self) -> Watts {
         self.ours.iter().copied().fold(self.found, Watts::max)
     }
 
-    /// What is to be done about the device, which holds `current` now.
+    /// The undo of the device, which holds `current` now.
     #[must_use]
     pub fn undo(&self, current: Watts) -> Undo {
         if current.is_same_cap(self.found) {
@@ -78,9 +77,9 @@ impl Entry {
         boot_id.clone_into(&mut self.boot_id);
     }
 
-    /// Whether a device with this serial number may be the same part. A serial number alone does not say
-    /// that it is another one: a driver in trouble may tell another device's. Another part holds its
-    /// driver's cap, and neither the one found nor one of litd's.
+    /// Whether a device with this serial number may be the same part. A serial number alone does not prove that it
+    /// is another one: a driver in trouble may tell another device's. Another part holds its driver's cap, and
+    /// neither the one found nor one of litd's.
     #[must_use]
     pub fn is_part(&self, serial: Option<&str>) -> bool {
         match (self.serial.as_deref(), serial) {
@@ -90,30 +89,30 @@ impl Entry {
     }
 }
 
-/// A cap that a device was to take, and that its driver called failed: it may be taken all the same.
+/// A failed write: its driver called it failed, but it may be done late.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Late {
     /// The device's address.
     pub address: String,
-    /// What was asked.
+    /// The cap that was written.
     pub cap: Watts,
-    /// It is done by then, if ever, on the kernel's clock that starts with each boot.
+    /// After this time the write can't be done any more, on the kernel's clock that starts with each boot.
     pub until: Nanos,
 }
 
 impl Late {
-    /// Whether it is about the same as another.
+    /// Whether both are about the same write.
     fn is_like(&self, other: &Self) -> bool {
         self.address == other.address && self.cap.is_same_cap(other.cap)
     }
 
-    /// Takes note of it in place of an earlier one like it.
+    /// Records the late write in place of an earlier one like it.
     fn keep_in(self, late: &mut Vec<Self>) {
         late.retain(|it| !it.is_like(&self));
         late.push(self);
     }
 
-    /// Whether its device is one that may have been written.
+    /// Whether its device is one of these entries.
     fn is_named(&self, entries: &[Entry]) -> bool {
         entries.iter().any(|it| it.address == self.address)
     }
@@ -124,12 +123,12 @@ impl Late {
 pub struct Locked {
     /// The device's address.
     pub address: String,
-    /// What has become of the lock that was asked for last.
+    /// The state of the last lock that was asked for.
     pub lock: Lock,
 }
 
 impl Locked {
-    /// Takes note of it in place of what was known of the same device.
+    /// Records the lock in place of an earlier one of the same device.
     fn keep_in(self, clocks: &mut Vec<Self>) {
         match clocks.iter_mut().find(|it| it.address == self.address) {
             Some(known) => *known = self,
@@ -138,21 +137,22 @@ impl Locked {
     }
 }
 
-/// What has become of a lock of a device's clocks.
+/// The state of a lock of a device's clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
-    /// It was to be asked for: nobody knows whether it was, nor when it is done.
+    /// The lock was to be asked for: whether it was, and when it is done, is unknown.
     Asked,
-    /// It was done, and nothing comes later.
+    /// The lock was done, and nothing comes later.
     Done,
-    /// It failed, or an earlier one did: one may be done until then, on the kernel's clock that starts with each boot.
+    /// The lock failed, or an earlier one did: until then one may be done late, on the kernel's clock that starts
+    /// with each boot.
     Late(Nanos),
 }
 
-/// What a journal says is to be undone.
+/// The undo that a journal asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recovered {
-    /// The devices that were not given back.
+    /// The devices that were not restored.
     pub entries: Vec<Entry>,
     /// The boot in which the journal was last written; empty if that is unreadable.
     pub boot_id: String,
@@ -160,7 +160,7 @@ pub struct Recovered {
     pub clocks: Vec<Locked>,
     /// The caps that these devices may still take.
     pub late: Vec<Late>,
-    /// What was cut off or unreadable, in words.
+    /// The part that was cut off or unreadable, in words.
     pub damaged: Option<String>,
 }
 
@@ -181,7 +181,7 @@ pub enum JournalError {
          make room on its file system, or make it writable"
     )]
     Disk {
-        /// What the operating system said.
+        /// The operating system's error.
         #[from]
         source: io::Error,
     },
@@ -195,12 +195,12 @@ pub enum JournalError {
         /// The file's version.
         found: u64,
     },
-    /// No device has such a cap.
+    /// The value can't be a cap.
     #[error("{cap} at {address} is no cap: the device is not touched; check its driver")]
     Cap {
         /// The device.
         address: String,
-        /// What was to be written down.
+        /// The value.
         cap: Watts,
     },
     /// The device's found cap is not in the journal, so the device must not be written.
@@ -211,25 +211,25 @@ pub enum JournalError {
     },
 }
 
-/// A device as it was found, before litd's first write.
+/// A device with its cap found, before litd's first write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// The device's address.
     pub address: String,
     /// The part's serial number, where the driver tells.
     pub serial: Option<String>,
-    /// Its cap.
+    /// The cap found.
     pub cap: Watts,
 }
 
-/// What is known about the file, beyond its length.
+/// The state of the file, beyond its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum File {
-    /// It says what memory says, and ends with a whole line.
+    /// The file says the same as memory, and ends with a whole line.
     Whole,
-    /// It may end within a line.
+    /// The file may end within a line.
     Torn,
-    /// Besides, it may lack a device that is still held, or hold one as released that is not.
+    /// The file may end within a line, and may lack a device that is still held, or call one released that is not.
     Lacking,
 }
 
@@ -246,11 +246,11 @@ pub struct Journal {
     size: usize,
     /// A longer file is rewritten before the next append.
     longest: usize,
-    /// What `longest` is after a rewrite, at least.
+    /// The least value of `longest` after a rewrite.
     limit: usize,
-    /// Why it could not be rewritten when it had grown too long.
+    /// Why the last rewrite of a file that had grown too long failed.
     grows: Option<String>,
-    /// Whether the file says that what follows is of this boot.
+    /// Whether the file says that its next records are of this boot.
     started: bool,
     /// Whether anything was written.
     written: bool,
@@ -271,7 +271,7 @@ impl Journal {
         let recovered = read(&bytes)?;
         let damaged = recovered.as_ref().is_some_and(|it| it.damaged.is_some());
         let sound = !damaged && bytes.last().is_none_or(|&byte| byte == b'\n');
-        // Neither locks nor what was asked outlive a boot.
+        // Neither locks nor late writes outlive a boot.
         let of_this_boot = recovered.as_ref().filter(|it| it.boot_id == boot_id);
         let journal = Self {
             boot_id: boot_id.to_owned(),
@@ -291,8 +291,7 @@ impl Journal {
         Ok((journal, recovered))
     }
 
-    /// The same journal, rewritten when its file is longer than so many bytes (64 KiB if nothing
-    /// is said).
+    /// The same journal, rewritten when its file is longer than so many bytes (default: 64 KiB).
     #[must_use]
     pub fn rewritten_beyond(mut self, bytes: usize) -> Self {
         self.limit = bytes;
@@ -300,31 +299,31 @@ impl Journal {
         self
     }
 
-    /// This boot of the node.
+    /// The id of this boot of the node.
     #[must_use]
     pub fn boot_id(&self) -> &str {
         &self.boot_id
     }
 
-    /// The devices that litd may have written and has not given back.
+    /// The devices that litd may have written and has not restored.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Whether it has entries and has not been written yet: all of them are a predecessor's.
+    /// Whether it has entries and has not been written yet: then all of them are a predecessor's.
     #[must_use]
     pub fn is_only_read(&self) -> bool {
         !self.written && !self.entries.is_empty()
     }
 
-    /// Why it could not be rewritten, if it has grown for that since the last call.
+    /// Why the file could not be rewritten, if it has grown for that since the last call.
     pub fn takes_growth(&mut self) -> Option<String> {
         self.grows.take()
     }
 
-    /// Looks whether the file that names devices is still there, and writes it anew where it is not, or
-    /// where another is in its place. `None`: it is there, or none is needed.
+    /// Checks that the file that names devices is still there, and writes it anew if it is gone or replaced.
+    /// `None`: it is there, or none is needed.
     pub fn keep(&mut self, store: &mut impl Store) -> Option<Result<(), JournalError>> {
         let names_none = self.entries.is_empty() && self.clocks.is_empty();
         if names_none || store.journal_is_there() {
@@ -334,8 +333,8 @@ impl Journal {
         Some(self.tidy(store))
     }
 
-    /// Empties the file where it names no device any more and could not be replaced when the last one was crossed
-    /// out: whoever finds it gone later would take what it named for owed. `None`: it is empty, or it names some.
+    /// Empties the file if it should name no device any more, but could not be replaced when the last one was
+    /// removed: a later litd would undo what it names. `None`: it is empty, or names devices on purpose.
     pub fn empty(&mut self, store: &mut impl Store) -> Option<Result<(), JournalError>> {
         let names_none = self.entries.is_empty() && self.clocks.is_empty();
         (names_none && self.size > 0).then(|| self.replace(store, &[]))
@@ -391,8 +390,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Adds devices as [`Journal::begin_all`] does, and writes in any case: whether the disk takes what is written
-    /// shows before something depends on it.
+    /// Adds devices as [`Journal::begin_all`] does, and writes in any case, to see whether the disk takes the data
+    /// before something depends on it.
     ///
     /// # Errors
     /// As [`Journal::begin_all`].
@@ -409,9 +408,9 @@ impl Journal {
         }
     }
 
-    /// Adds what the journal of another litd of this boot says of devices, durably, with one write. It is newer than
-    /// what this journal says of the same devices: that is what the other litd has taken over in turn, and could not
-    /// cross out.
+    /// Adds entries from the journal of another litd of this boot, durably, with one write. They are newer than
+    /// this journal's own entries of the same devices, which the other litd had taken over in turn and could not
+    /// remove.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: none of them was added.
@@ -452,9 +451,9 @@ impl Journal {
         }
     }
 
-    /// Says which caps are about to be written, by address. The caller writes them after this
-    /// has returned, and none of them if it failed. A device is named once, and not before its
-    /// last write is done and [`Journal::confirmed`], or has failed.
+    /// Records the caps that are about to be written, by address. The caller writes them after this has returned,
+    /// and none of them if it failed. A device is named once, and not before its last write is done and
+    /// [`Journal::confirmed`], or has failed.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]; [`JournalError::Unknown`] for a device that
@@ -484,8 +483,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes note that a device was read after its last intended write was done, and holds
-    /// `held`. If that is the cap intended last, earlier ones are forgotten.
+    /// Records that a device was read after its last intended write was done, and holds `held`. If that is the cap
+    /// intended last, earlier ones are forgotten.
+    ///
+    /// Returns whether the cap is litd's or the one found; any other is foreign, and this does not make it litd's.
     ///
     /// Returns whether the cap is litd's or the one found; anything else is somebody else's, and
     /// does not become litd's by this.
@@ -503,9 +504,9 @@ impl Journal {
         }
     }
 
-    /// Says that a device may take a cap that its driver called failed. A device that the journal does not name has
-    /// nothing to be undone, and it is written down once the journal does name it. What is over by `now` is forgotten: a
-    /// device may fail for as long as it is steered.
+    /// Records that a device may take a cap that its driver called failed. For a device that the journal does not
+    /// name there is nothing to undo, and the cap is written to the file once the journal does name it. Caps whose
+    /// time is over by `now` are forgotten: a device may fail for as long as it is steered.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]: whoever comes after a crash does not know of it.
@@ -526,14 +527,14 @@ impl Journal {
         self.append(store, &[record])
     }
 
-    /// The caps that may still be taken, by the time that was reckoned with when they failed.
+    /// The caps that may still be taken, by the latest time.
     #[must_use]
     pub fn late(&self) -> &[Late] {
         &self.late
     }
 
-    /// Takes a device out of the journal: it was given back, or is somebody else's. Once there
-    /// is none left, the journal is empty. A device that is not in it is none's business.
+    /// Removes a device from the journal: it is restored, or holds a foreign cap. Once none is left, the file is
+    /// empty. A device that is not in it is ignored.
     ///
     /// # Errors
     /// [`JournalError::Disk`]: it is still in the journal. That does no harm to a device that
@@ -547,7 +548,7 @@ impl Journal {
         let record = [Record::Released {
             address: address.to_owned(),
         }];
-        // Either way says it; a full disk may allow one of them.
+        // Both ways record it; a full disk may allow one of them.
         let outcome = if rest.is_empty() && self.clocks.is_empty() {
             self.replace(store, &rest)
                 .or_else(|_| self.append(store, &record))
@@ -563,14 +564,14 @@ impl Journal {
         outcome
     }
 
-    /// The devices whose clocks litd may have locked and has not freed.
+    /// The devices whose clocks litd may have locked and has not unlocked.
     #[must_use]
     pub fn clocks(&self) -> &[Locked] {
         &self.clocks
     }
 
-    /// Says that a device's clocks are about to be locked. The caller does that after this has
-    /// returned, and not at all if it failed. Until [`Journal::lock_became`] says what has become of it nobody knows.
+    /// Records that a device's clocks are about to be locked. The caller locks them after this has returned, and
+    /// not at all if it failed. Until [`Journal::lock_became`] tells the outcome it is unknown.
     ///
     /// # Errors
     /// [`JournalError::Disk`].
@@ -596,7 +597,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Says what has become of the lock of a device's clocks. One that the journal does not name has none.
+    /// Records the outcome of a lock of a device's clocks. A device that the journal does not name has no lock.
     ///
     /// # Errors
     /// [`JournalError::Disk`]: whoever comes after a crash does not know of it.
@@ -615,7 +616,7 @@ impl Journal {
         self.append(store, &[record])
     }
 
-    /// Takes note that the driver chooses a device's clocks again.
+    /// Records that the driver chooses a device's clocks again.
     ///
     /// # Errors
     /// [`JournalError::Disk`]: the journal may still say that they are locked.
@@ -684,8 +685,8 @@ impl Journal {
     fn replace(&mut self, store: &mut impl Store, entries: &[Entry]) -> Result<(), JournalError> {
         let bytes = codec::whole(&self.boot_id, entries, &self.clocks, &self.late)?;
         if let Err(error) = store.replace_journal(&bytes) {
-            // It may have been done all the same, and the file may be empty by now: what is
-            // appended next says anew where it belongs.
+            // The write may have been done all the same, and the file may be empty by now: the next append names
+            // the boot again.
             self.started = false;
             return Err(error.into());
         }
@@ -700,7 +701,7 @@ impl Journal {
     fn append(&mut self, store: &mut impl Store, records: &[Record]) -> Result<(), JournalError> {
         let mut bytes = Vec::new();
         if self.file != File::Whole || records.is_empty() {
-            // Ends whatever half a line the file ends with; an empty line says nothing.
+            // Ends a half-written line of the file; an empty line means nothing.
             bytes.push(b'\n');
         }
         if !self.started {
@@ -714,7 +715,7 @@ impl Journal {
         self.file = match (&outcome, self.file) {
             (_, File::Lacking) => File::Lacking,
             (Ok(()), _) => File::Whole,
-            // It is another file than before, or none.
+            // The file is another one than before, or gone.
             (Err(error), _) if error.kind() == io::ErrorKind::NotFound => File::Lacking,
             (Err(_), _) => File::Torn,
         };

@@ -1,8 +1,7 @@
-//! What every device is to hold, worked out anew from a plain [`View`]: [`plan`]. It is pure and total, so that it can
-//! be tried on any view there may be.
-//!
-//! - [`view`]: what it goes by;
-//! - [`share`]: caps nearest to those wanted, within limits, what planned clocks need, and a budget;
+//! The plan: the target of every device, worked out from a plain [`View`] by [`plan`]. The function is pure and
+//! total, so that it can be tried on any possible view.
+//! - [`view`]: the input;
+//! - [`share`]: caps nearest to the wanted ones, within limits, the power of planned clocks, and a budget;
 //! - [`room`]: where devices hold, or may hold, more than was planned for, the others make room.
 
 mod room;
@@ -23,21 +22,21 @@ pub(crate) use why::Why;
 /// Less than any driver's unit.
 pub(crate) const DUST: Watts = Watts(0.4e-6);
 
-/// What all devices are to hold.
+/// The targets of all devices.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
-    /// What all devices together may hold, CPU sockets included.
+    /// The budget of all devices together, CPU sockets included.
     pub budget: Watts,
-    /// One for each device, in the node's order.
+    /// A target for each device, in the node's order.
     pub aims: Vec<Aim>,
 }
 
-/// What one device is to hold.
+/// A device's target and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Aim {
-    /// That; `None`: it is left alone.
+    /// The target; `None`: the device is left alone.
     pub target: Option<Watts>,
-    /// Whether it rises only once no failed write of another device can take what that needs.
+    /// Whether a raise waits until no failed write of another device can take the watts that it needs.
     pub waits: bool,
     pub why: Why,
 }
@@ -50,7 +49,7 @@ impl Aim {
         }
     }
 
-    /// What was found goes back, or what an administrator asked for: that waits for no write that may never land.
+    /// A cap found that is restored, or an override: neither waits for writes that may never be done.
     fn back(cap: Watts, why: Why) -> Self {
         Self {
             target: to_the_microwatt(cap),
@@ -69,7 +68,7 @@ impl Aim {
     }
 }
 
-/// Works out what every device is to hold.
+/// Works out the target of every device.
 pub(crate) fn plan(view: &View) -> Plan {
     let mut draft = Draft {
         view,
@@ -77,7 +76,7 @@ pub(crate) fn plan(view: &View) -> Plan {
         aims: vec![Aim::default(); view.devices.len()],
     };
     match view.doing {
-        // What the others may hold is known in a moment: no cap moves for want of that.
+        // The others' caps are read in a moment: no cap moves because they are unknown.
         Doing::LookingRound => {}
         Doing::GivingBack => draft.give_all_back(),
         Doing::Moving | Doing::LeavingBehind => draft.move_caps(),
@@ -89,7 +88,7 @@ pub(crate) fn plan(view: &View) -> Plan {
 }
 
 impl Plan {
-    /// Has the ledger aim at what was planned.
+    /// Hands the targets to the account of writes.
     pub fn aim(&self, ledger: &mut Actuator) {
         ledger.set_budget(self.budget);
         for (device, aim) in self.aims.iter().enumerate() {
@@ -116,9 +115,8 @@ impl View {
         self.doing == Doing::LeavingBehind
     }
 
-    /// What all devices together may hold: the GPUs' budget and what the CPU sockets came with.
-    /// Giving back what was found is always allowed once litd no longer steers, whatever others
-    /// have set elsewhere.
+    /// The budget of all devices together: the GPUs' budget and the CPU sockets' limits found. Once litd no longer
+    /// steers, restoring caps is always allowed, whatever foreign caps there are.
     fn whole_budget(&self) -> Watts {
         let cpus: Watts = self.cpus().map(DeviceView::came_with).sum();
         let budget = self.managed_budget + cpus;
@@ -158,8 +156,8 @@ impl<'v> Draft<'v> {
         self.view.devices.iter().enumerate()
     }
 
-    /// Gives back every device that litd may have changed, and touches no other. At the end of the daemon only
-    /// those that were read since: somebody else may have been there.
+    /// Restores every device that litd may have changed, and touches no other. At the end of the daemon only
+    /// devices that were read since are restored: the cap of another may be foreign by now.
     fn give_all_back(&mut self) {
         for (device, unit) in self.devices() {
             let is_theirs = unit.is_theirs();
@@ -188,7 +186,7 @@ impl<'v> Draft<'v> {
         self.hold_while_stopped(&steered);
     }
 
-    /// Aims devices at what jobs ask for. Returns which devices are some job's.
+    /// Sets targets by the jobs' demands. Returns which devices belong to some job.
     fn follow_demands(&mut self) -> Vec<bool> {
         let mut steered = vec![false; self.view.devices.len()];
         for (job, demand) in self.view.demands.iter().enumerate() {
@@ -211,9 +209,9 @@ impl<'v> Draft<'v> {
         steered
     }
 
-    /// Devices without a loop hold what they were found with, as far as a budget that was set leaves it to them.
+    /// Devices without a loop hold their caps found, as far as a budget leaves room for that.
     fn aim_idle(&mut self, steered: &[bool]) {
-        // What is undone waits for nobody, and without a budget that was set nothing is exceeded by it.
+        // Restoring waits for nobody, and without a budget it exceeds nothing.
         let rest = match self.view.leaves() || self.view.set_budget.is_none() {
             true => Aim::back,
             false => Aim::moved,
@@ -231,14 +229,14 @@ impl<'v> Draft<'v> {
                 continue;
             }
             if cap <= unit.limits.floor {
-                // Found as low as litd would ever go, or lower: there is nothing to take.
+                // The cap found is at the floor or below: there is nothing to take.
                 self.aim(device, rest(cap, unit.why_base()));
                 lowest += unit.at_floor(cap);
                 continue;
             }
             gpus.push(device);
             found.push(cap);
-            // Planned clocks are no reason to hold more than what goes back.
+            // Planned clocks are no reason to hold more than the cap to restore.
             limits.push(Limits {
                 ceiling: unit.limits.ceiling.min(cap),
                 ..unit.limits
@@ -263,13 +261,13 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// Devices whose caps are others' are left alone; those that went wrong, or that an administrator took back,
-    /// get what they were found with.
+    /// Leaves devices with foreign caps alone. Failed devices, and those that an administrator took back, get
+    /// their caps found.
     fn leave_others(&mut self) {
         for (device, unit) in self.devices() {
             let is_asked = unit.range == RangeView::Asked || unit.is_reset;
             match (unit.standing, unit.back) {
-                // Somebody else may have been there since litd began to stop.
+                // The cap may have become foreign since litd began to stop.
                 _ if is_asked || !unit.is_read => self.leave(device, Why::Unread),
                 // Within the safe budget.
                 (DeviceState::Released, Some(_)) if unit.is_held_off() => {}
@@ -283,9 +281,9 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// Aims a GPU that has failed and obeys again at what goes back, or at the most that it has held since it
-    /// failed if that is less. It is lowered to what the others leave it of that, and never raised:
-    /// `raise_in_full`. A goal that followed its cap down would have it lowered over and over, by less each time.
+    /// The target of a failed GPU that obeys again: the cap to restore, or the highest cap that it has held since
+    /// it failed if that is less. Within that it is lowered to what the others leave it, and never raised: see
+    /// `raise_in_full`. A target that followed its cap down would lower it over and over, by less each time.
     fn aim_failed(&mut self) {
         for (device, unit) in self.devices() {
             let held = unit.failed.and_then(|failed| failed.held);
@@ -296,9 +294,9 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// A GPU that was let go of, that holds a late write instead of what somebody else had set, or that nobody can
-    /// judge when litd is to leave the safe budget behind, goes back to what was found only where a budget that was
-    /// set leaves room for that, with all other GPUs at their floors, or at what was found where that is less.
+    /// Three kinds of GPU get their caps found only where a budget leaves room for that, with all other GPUs at
+    /// their floors or at their caps found if lower: released GPUs; those on which a late write has replaced a
+    /// foreign cap; and those that can't be judged, when litd is to leave the safe budget behind.
     fn leave_without_room(&mut self) {
         if self.view.set_budget.is_none() {
             return;
@@ -324,8 +322,8 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// What is closed because litd is off is not read: somebody else may have it by now, and it rises no
-    /// more. That is decided last: counted with less before, the others would take what it leaves, and it
+    /// A device that is closed because litd is off is not read: it may have a foreign cap by now, and is not
+    /// raised any more. Decided last: were it counted with less before, the others would take the rest, and it
     /// would be lowered again in turn.
     fn raise_no_closed(&mut self) {
         for (device, unit) in self.devices() {
@@ -338,9 +336,8 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// A cap that was asked for by hand, and for which the others leave no room, is not raised half way:
-    /// nobody asked for that. It is answered as not set, unless there is room in time. A GPU that has failed gets
-    /// nothing while a budget is kept with it.
+    /// An override for which the others leave no room is not set in part: nobody asked for that. It is reported as
+    /// failed, unless there is room in time. A failed GPU gets nothing while a budget is kept with it.
     fn raise_in_full(&mut self) {
         for (device, unit) in self.devices() {
             let target = self.target(device);
@@ -352,8 +349,7 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// A device stays at what it holds. When litd is to leave the safe budget behind, that is what it is to be left
-    /// with.
+    /// A device stays at its present cap. When litd is to leave the safe budget behind, that becomes its target.
     fn stay(&mut self, device: usize, unit: &DeviceView) {
         match unit.account.held.filter(|_| self.view.leaves()) {
             Some(held) => self.aim(device, Aim::back(held, Why::LeftBehind)),
@@ -361,9 +357,9 @@ impl<'v> Draft<'v> {
         }
     }
 
-    /// While the node is short of power, a device can't be judged, or somebody else sets caps, caps
-    /// stay where they are or go down. A cap that goes back to the one found does so where no job is steered: without
-    /// litd it would be there too. Nor does what litd leaves behind wait: without litd it would be more.
+    /// While the node is short of power, a device can't be judged, or foreign changes occur, caps stay or go down.
+    /// A cap is still restored where no job is steered: without litd it would be there, too. Nor do caps that litd
+    /// leaves behind wait: without litd they would be higher.
     fn hold_while_stopped(&mut self, steered: &[bool]) {
         if self.view.leaves() || self.view.rises_stopped.is_none() {
             return;

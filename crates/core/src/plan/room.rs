@@ -12,7 +12,7 @@ impl Draft<'_> {
     pub(super) fn make_room(&mut self) {
         let lands = self.view.devices.iter().any(|unit| unit.late.is_some());
         if self.view.leaves() {
-            // What litd leaves behind lends none, and what CPU sockets lent goes back, whatever GPUs hold.
+            // Caps that litd leaves behind lend no watts, and CPU sockets get theirs back, whatever GPUs hold.
             self.squeeze_gpus(|_| true);
             if lands {
                 self.squeeze_gpus(|unit| unit.late.is_none());
@@ -23,12 +23,13 @@ impl Draft<'_> {
         self.squeeze_all(|_| true);
         let is_distrusted = |unit: &DeviceView| unit.failed.is_some_and(|it| it.was_unread);
         if self.view.gpus().any(|(_, unit)| is_distrusted(unit)) {
-            // It is lowered as far as it has to be, and the others besides to what it leaves them if it falls
-            // silent again.
+            // A distrusted GPU is lowered as far as needed, and the others besides to what it leaves them if it
+            // falls silent again.
             self.squeeze_all(|unit| !is_distrusted(unit));
         }
         if lands {
-            // It is lowered as any other, and the others besides to what it leaves them should it rise late.
+            // A GPU with a late write is lowered as any other, and the others besides to what it leaves them
+            // should that write raise it.
             self.squeeze_all(|unit| unit.late.is_none() && !is_distrusted(unit));
         }
     }
@@ -51,12 +52,12 @@ impl Draft<'_> {
         self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, moves);
     }
 
-    /// What all devices together may hold once litd has left. What CPU sockets lent goes back also where
-    /// GPUs that can't be moved, with the floors of the others, come to more than they may.
+    /// The budget of all devices together once litd has left. CPU sockets get their watts back even where GPUs
+    /// that can't be moved, with the floors of the others, exceed the GPUs' budget.
     fn left_behind(&self) -> Watts {
         let each = self.view.gpus().map(|(device, unit)| {
             let target = self.target(device);
-            // None rises for it.
+            // No cap is raised for it.
             let stays = unit.movable(self.view, target);
             let stays = stays.map(|target| target.min(unit.account.most));
             stays.unwrap_or_else(|| unit.fixed_at(target))
@@ -66,7 +67,7 @@ impl Draft<'_> {
         gpus + cpus.sum()
     }
 
-    /// Of the devices that count, those that may be moved share what the others leave of a budget.
+    /// The movable ones of these devices share what the others leave of a budget.
     fn squeeze(
         &mut self,
         budget: Watts,
@@ -86,7 +87,7 @@ impl Draft<'_> {
                 Some(target) => {
                     devices.push(device);
                     wanted.push(target);
-                    // A cap found above the ceiling may go back, and nothing else up there.
+                    // A cap found above the ceiling may be restored; no other cap goes above it.
                     limits.push(unit.limits);
                 }
             }
@@ -115,8 +116,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Where not even the floors leave room, those that were found below theirs go back to what
-    /// was found. The others, left in the lists, share the rest.
+    /// Where not even the floors leave room, devices with caps found below their floors are restored to those. The
+    /// others, left in the lists, share the rest.
     fn squeeze_below_floors(
         &mut self,
         devices: &mut Vec<usize>,
@@ -142,8 +143,8 @@ impl Draft<'_> {
         project_kept(&self.view.devices, devices, &limits, left, wanted)
     }
 
-    /// Of what is too much, GPUs that have failed give what they hold above an equal share of the budget: before
-    /// they are litd's again they get no more than the others.
+    /// Failed GPUs give up watts first, down to an equal share of the budget: until they are steered again they
+    /// get no more than the others.
     fn failed_give_first(&self, devices: &[usize], wanted: &mut [Watts], mut too_much: Watts) {
         let share = self.view.managed_budget / self.view.gpus().count().max(1) as f64;
         for (&device, wanted) in devices.iter().zip(wanted) {

@@ -1,4 +1,4 @@
-//! Caps nearest to those that are wanted, within limits and a budget.
+//! Caps nearest to the wanted ones, within limits and a budget.
 
 use litd_policies::{CapVector, Envelope, EnvelopeError, Limits};
 use litd_units::Watts;
@@ -17,8 +17,8 @@ pub(crate) fn project(limits: &[Limits], budget: Watts, wanted: &[Watts]) -> Opt
     Some(envelope.ok()?.project(wanted, wanted))
 }
 
-/// The caps nearest to `wanted` within limits and budget, and no less than planned clocks need; where the budget is
-/// too small for that, all keep the same share of it. `devices` are places in `all`.
+/// The caps nearest to `wanted` within limits and budget, and no less than planned clocks need; where the budget
+/// is too small for that, all keep the same share of it. `devices` are indices into `all`.
 pub(crate) fn project_kept(
     all: &[DeviceView],
     devices: &[usize],
@@ -42,7 +42,7 @@ pub(crate) fn project_kept(
     if let Ok(envelope) = Envelope::new(&with(1.0), budget) {
         return Some(envelope.project(wanted, wanted));
     }
-    // Rounded up to driver units floors may be a little more than they are.
+    // Rounding up to driver units may make the floors a little higher.
     let floors: Watts = limits.iter().map(|own| own.floor + own.resolution).sum();
     let most: Watts = raised.iter().copied().sum();
     let share = match most > Watts::ZERO {
@@ -52,8 +52,8 @@ pub(crate) fn project_kept(
     project(&with(share), budget, wanted)
 }
 
-/// What a job's loop asks for of these devices, but no less than planned clocks need. `share` is the job's of the
-/// GPUs' budget: a loop may leave watts of it unused.
+/// A loop's demands of these devices, but no less than planned clocks need. `share` is the job's part of the GPUs'
+/// budget: a loop may leave watts of it unused.
 pub(crate) fn kept(
     all: &[DeviceView],
     devices: &[usize],
@@ -69,7 +69,7 @@ pub(crate) fn kept(
     }
     let own = |(unit, &cap): (&&DeviceView, &Watts)| match unit.is_gpu {
         true => unit.limits,
-        // What a CPU socket lends is the loop's business.
+        // Watts that a CPU socket lends are the loop's to decide.
         false => Limits {
             floor: cap,
             ceiling: cap,

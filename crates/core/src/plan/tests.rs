@@ -1,4 +1,4 @@
-//! What a plan keeps to, whatever it goes by.
+//! Properties of every plan, whatever the view.
 
 use litd_api::DeviceState;
 use litd_policies::Limits;
@@ -68,7 +68,7 @@ fn theirs(held: f64) -> DeviceView {
     }
 }
 
-/// One that holds what litd wrote, and not what somebody else had set.
+/// A device that holds a cap of litd's instead of a foreign cap.
 fn overwritten(held: f64) -> DeviceView {
     DeviceView {
         is_overwritten: true,
@@ -206,7 +206,7 @@ fn any_view() -> impl Strategy<Value = View> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
 
-    /// What GPUs come to hold is within the budget, or none that can be lowered is above its floor.
+    /// The sum of the GPUs' caps is within the budget, or no GPU that can be lowered is above its floor.
     #[test]
     fn a_plan_is_within_the_budget_or_at_the_floors(view in any_view()) {
         let plan = plan(&view);
@@ -229,13 +229,13 @@ proptest! {
         );
     }
 
-    /// Once devices hold what was planned, the same is planned again.
+    /// Once devices hold their targets, the same targets are planned again.
     #[test]
     fn a_plan_that_was_followed_is_planned_again(mut view in any_view()) {
         let before = plan(&view);
         for (unit, aim) in view.devices.iter_mut().zip(&before.aims) {
             if let Some(target) = aim.target {
-                // What is written is in the journal before.
+                // Every write is in the journal before.
                 unit.is_journaled |= unit.account.held != Some(target);
                 unit.account.held = Some(target);
                 (unit.account.most, unit.account.counts) = (target, target);
@@ -250,7 +250,7 @@ proptest! {
         }
     }
 
-    /// No cap of a GPU goes below its floor, above its ceiling, or anywhere where it is somebody else's.
+    /// No GPU's cap goes below its floor or above its ceiling, and no foreign cap is moved.
     #[test]
     fn a_plan_stays_within_limits_and_leaves_others_alone(view in any_view()) {
         for (unit, aim) in view.devices.iter().zip(&plan(&view).aims) {
@@ -261,7 +261,7 @@ proptest! {
         }
     }
 
-    /// Whatever a device is to hold has a reason that is so, and so has what is left alone.
+    /// The reason for every target is true, and so is the reason for leaving a device alone.
     #[test]
     fn every_reason_is_so(view in any_view()) {
         for (device, aim) in plan(&view).aims.iter().enumerate() {
@@ -288,7 +288,7 @@ proptest! {
         }
     }
 
-    /// While no cap may rise, none does but one that goes back to what was found where no job is steered.
+    /// While no cap may rise, only caps found are restored, and only where no job is steered.
     #[test]
     fn no_cap_rises_while_none_may(mut view in any_view()) {
         view.rises_stopped = Some("somebody else sets caps".to_owned());
@@ -351,6 +351,6 @@ fn what_litd_leaves_behind_is_the_safe_budget() {
     let plan = plan(&view(Doing::LeavingBehind, Some(1200.0), devices));
     let targets: Vec<_> = plan.aims.iter().map(|aim| aim.target).collect();
     assert_eq!(targets, [Some(Watts(400.0)), Some(Watts(400.0)), None]);
-    // It is left as it is, whatever failed writes may still do.
+    // The device is left as it is, whatever failed writes may still do.
     assert!(plan.aims.iter().all(|aim| !aim.waits));
 }

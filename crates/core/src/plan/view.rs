@@ -1,4 +1,5 @@
-//! The plain values that targets are worked out from. No clock stands in them: what expires makes another view.
+//! The plain values that targets are worked out from. They contain no clock: when something expires the view
+//! changes.
 
 use litd_api::DeviceState;
 use litd_policies::{CapVector, Limits};
@@ -6,46 +7,46 @@ use litd_units::Watts;
 
 use super::why::Why;
 
-/// All that [`plan`](super::plan) goes by.
+/// The input of [`plan`](super::plan).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct View {
-    /// What litd is about.
+    /// litd's present activity.
     pub doing: Doing,
     /// The budget of all GPUs together, where one was set.
     pub set_budget: Option<Watts>,
-    /// What the devices here may hold of the GPUs' budget, set or found.
+    /// The part of the GPUs' budget, set or found, for managed devices.
     pub managed_budget: Watts,
-    /// Why no cap may rise but for what goes back, while none may.
+    /// Why no cap may rise, except to restore one; `None` if caps may rise.
     pub rises_stopped: Option<String>,
     /// Whether any job counts on CPU sockets' watts.
     pub sockets_lend: bool,
     /// All devices, in the node's order.
     pub devices: Vec<DeviceView>,
-    /// What jobs ask for, in the order of their names.
+    /// Demands of all jobs, in the order of their names.
     pub demands: Vec<Demand>,
 }
 
-/// What litd is about.
+/// litd's present activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
-    /// It has just started, or has just begun to stop: devices that answer are still being read.
+    /// litd has just started, or has just begun to stop: devices that answer are still being read.
     LookingRound,
-    /// It gives back what was found, and moves no cap otherwise.
+    /// litd restores caps found, and moves no cap otherwise.
     GivingBack,
-    /// It moves caps: for a policy, or within a budget that was set.
+    /// litd moves caps, for a policy or within a budget.
     Moving,
-    /// It leaves, and shares out the safe budget that it leaves behind.
+    /// litd leaves, and shares out the safe budget that it leaves behind.
     LeavingBehind,
 }
 
-/// What the ledger of caps knows of a device.
+/// A device in the account of writes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Account {
-    /// The cap that it holds, where that is known.
+    /// The cap that it holds, where known.
     pub held: Option<Watts>,
     /// The most that it may hold.
     pub most: Watts,
-    /// What it takes up of the budget: also what it may draw, or come to hold late.
+    /// The watts that it takes of the budget, which include what it may draw, or come to hold late.
     pub counts: Watts,
     /// Whether its last write failed, or it takes too long.
     pub has_failed: bool,
@@ -53,14 +54,14 @@ pub(crate) struct Account {
     pub is_writing: bool,
 }
 
-/// What is known of a device's range of caps.
+/// The state of a device's range.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RangeView {
-    /// Its driver has told it.
+    /// The driver has told the range.
     Told,
-    /// Its driver is asked anew: nothing is written meanwhile.
+    /// The driver is asked anew: nothing is written meanwhile.
     Asked,
-    /// Its driver does not tell: the device counts with the most that it could hold.
+    /// The driver does not tell: the device counts with the most that it could hold.
     Untold(Watts),
 }
 
@@ -77,29 +78,29 @@ impl RangeView {
     }
 }
 
-/// Whether a device holds what it is to be left with.
+/// Whether a device holds the cap that it is to be left with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LeftView {
-    /// What it was read to hold since litd began to stop, if it has begun to, while nothing is written to it.
+    /// The cap by a reading since litd began to stop, if it has, while nothing is written to it.
     pub held: Option<Watts>,
-    /// What that is to be.
+    /// The cap that it is to be left with.
     pub goal: LeftGoal,
 }
 
-/// What a device is to be left with.
+/// The cap that a device is to be left with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum LeftGoal {
-    /// Its target, which is within the safe budget.
+    /// The target, which is within the safe budget.
     Target,
-    /// As near to what was found as its driver takes. One whose driver takes what was found leaves the journal
-    /// instead.
+    /// The cap nearest to the one found that its driver takes. If the driver takes the cap found itself, the
+    /// device leaves the journal instead.
     Nearest(Watts),
-    /// Nothing: it leaves the journal.
+    /// No cap: the device leaves the journal.
     Nothing,
 }
 
 impl LeftView {
-    /// Whether it does, if this is its target.
+    /// Whether it holds that cap, if this is its target.
     pub fn is_left(self, target: Option<Watts>) -> bool {
         let goal = match self.goal {
             LeftGoal::Target => target,
@@ -111,31 +112,31 @@ impl LeftView {
     }
 }
 
-/// A device that was let go of.
+/// A released device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LetGoView {
-    /// Its cap could not be given back, and is no longer tried.
+    /// Whether its cap could not be restored and litd has stopped trying.
     pub given_up: bool,
-    /// Nothing of it is open.
+    /// Whether all its handles are closed.
     pub is_closed: bool,
-    /// litd is off, and what the device holds is litd's to keep within the safe budget.
+    /// Whether litd is off and has to keep it within the safe budget.
     pub is_held: bool,
-    /// Whether it stands in the undo journal.
+    /// Whether it is in the undo journal.
     pub is_journaled: bool,
-    /// Whether it may hold a cap that was answered as not set by hand.
+    /// Whether it may hold a failed override.
     pub owes_undo: bool,
     /// Whether litd may have locked its clocks.
     pub may_be_locked: bool,
-    /// Whether it was read since to hold what was found, and nothing else is under way to it.
+    /// Whether a reading since the release shows its cap found, with no write under way.
     pub is_back: bool,
-    /// What it holds.
+    /// The cap that it holds.
     pub held: Option<Watts>,
-    /// Whether it holds what it is to be left with.
+    /// Whether it holds the cap that it is to be left with.
     pub left: LeftView,
 }
 
 impl LetGoView {
-    /// Whether it may be opened, if this is its target: only to give something back.
+    /// Whether it may be opened, if this is its target: only to restore something.
     pub fn may_open(self, target: Option<Watts>) -> bool {
         let is_left = self.left.is_left(target);
         let owes_cap = match self.is_held {
@@ -148,16 +149,16 @@ impl LetGoView {
         !self.given_up && (owes_cap || self.may_be_locked)
     }
 
-    /// Whether its cap is back, if this is its target.
+    /// Whether its cap is restored, if this is its target.
     pub fn is_back_for_now(self, target: Option<Watts>) -> bool {
         self.is_back && (target.is_none() || target == self.held)
     }
 }
 
-/// A device that has failed and is not let go of.
+/// A failed device that is not released.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct FailedView {
-    /// The most that it has held since, while there is a budget.
+    /// The highest cap that it has held since, while there is a budget.
     pub held: Option<Watts>,
     /// Whether it was not read for so long that it may have been reset, and has not been trusted since.
     pub was_unread: bool,
@@ -165,45 +166,45 @@ pub(crate) struct FailedView {
     pub obeys_again: bool,
 }
 
-/// One device.
+/// A device, as the plan sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DeviceView {
     pub is_gpu: bool,
-    /// Whose its cap is.
+    /// The owner of its cap.
     pub standing: DeviceState,
-    /// Whether a late write of litd's has taken the place of what somebody else had set: that goes back.
+    /// Whether a late write of litd's has replaced a foreign cap, which has to be restored.
     pub is_overwritten: bool,
-    /// Whether it is known what it came with and what its cap may be.
+    /// Whether its cap found and its range are known.
     pub is_judged: bool,
-    /// Whether it is no use to wait for that.
+    /// Whether it is no use to wait for those.
     pub is_beyond_judging: bool,
     pub range: RangeView,
-    /// What litd may set.
+    /// Limits of the caps that litd may set.
     pub limits: Limits,
-    /// The least that planned clocks leave it, within those.
+    /// The lowest cap within those that planned clocks allow.
     pub planned_floor: Watts,
-    /// What goes back to it when litd ends.
+    /// The cap to restore when litd ends.
     pub back: Option<Watts>,
-    /// What an administrator asks for by hand, and is not answered yet.
+    /// The override that was asked for and has not been reported yet.
     pub by_hand: Option<Watts>,
     /// Whether it was read since litd started, and since litd began to stop.
     pub is_read: bool,
-    /// Whether it was reset and its driver has yet to tell what its cap is now.
+    /// Whether it was reset and its driver has yet to tell its present default.
     pub is_reset: bool,
     /// Whether it has not answered for too long.
     pub is_overdue: bool,
-    /// Whether it stands in the undo journal.
+    /// Whether it is in the undo journal.
     pub is_journaled: bool,
-    /// Whether it may hold a cap that was answered as not set by hand.
+    /// Whether it may hold a failed override.
     pub owes_undo: bool,
     pub let_go: Option<LetGoView>,
     pub failed: Option<FailedView>,
     pub account: Account,
-    /// What it counts with while it is not moved: the most that it may hold; one whose cap is somebody else's,
-    /// the limit in force where its driver tells that.
+    /// The watts with which it counts while it is not moved: the most that it may hold; for a foreign cap, the
+    /// limit in force where its driver tells it.
     pub counts_with: Watts,
-    /// The most that it may come to hold where a budget was set: by a write that was called failed, or got no answer,
-    /// and may still be done; or because its driver sets its default cap once litd has closed it.
+    /// The highest cap that the device may still come to hold where a budget was set: by a write that failed or got no
+    /// answer, or because its driver sets its default cap once litd has closed it.
     pub late: Option<Watts>,
 }
 
@@ -213,7 +214,7 @@ impl DeviceView {
         self.by_hand.or(self.back)
     }
 
-    /// Why it is to have that.
+    /// The reason for that cap.
     pub fn why_base(&self) -> Why {
         match self.by_hand {
             Some(_) => Why::ByHand,
@@ -221,13 +222,13 @@ impl DeviceView {
         }
     }
 
-    /// The cap that it was found with; where that could not be read, the most that it may hold: it is not
-    /// touched, and the others need not make room for it.
+    /// The cap found; where that could not be read, the most that the device may hold: it is not touched, and the
+    /// others need not make room for it.
     pub fn came_with(&self) -> Watts {
         self.base().unwrap_or(self.account.most)
     }
 
-    /// What it takes of the budget where it is found at its floor or below.
+    /// The watts that it takes of the budget where its cap found is at the floor or below.
     pub fn at_floor(&self, cap: Watts) -> Watts {
         self.range.unjudged().unwrap_or(cap)
     }
@@ -236,12 +237,12 @@ impl DeviceView {
         self.standing == DeviceState::Ours && self.is_judged
     }
 
-    /// Whether it holds what somebody else has set, and that stays.
+    /// Whether it holds a foreign cap that stays.
     pub fn is_theirs(&self) -> bool {
         self.standing == DeviceState::Foreign && !self.is_overwritten
     }
 
-    /// Whether it was let go of only because litd is off, and is to stay within the safe budget.
+    /// Whether it was released only because litd is off, and is to stay within the safe budget.
     pub fn is_held_off(&self) -> bool {
         self.let_go.is_some_and(|it| it.is_held)
     }
@@ -256,12 +257,12 @@ impl DeviceView {
         self.let_go.is_none_or(|it| it.may_open(target))
     }
 
-    /// Whether litd has something to give back to it.
+    /// Whether litd has something to restore on it.
     pub fn is_owed(&self) -> bool {
         self.is_journaled || self.owes_undo
     }
 
-    /// Whether this is the cap that an administrator asks for.
+    /// Whether this is the administrator's override.
     pub fn is_by_hand(&self, cap: Watts) -> bool {
         self.by_hand.is_some_and(|asked| asked.is_same_cap(cap))
     }
@@ -272,29 +273,29 @@ impl DeviceView {
         target > Some(held)
     }
 
-    /// Whether it has failed and is lowered all the same for a budget that was set: it may take writes again, and
-    /// nobody else keeps the budget.
+    /// Whether it has failed and is lowered all the same for a budget: it may take writes again, and nobody else
+    /// keeps the budget.
     pub fn is_enforced_on(&self, view: &View) -> bool {
         self.is_kept_down(view) && self.failed.is_some_and(|it| it.obeys_again)
     }
 
-    /// Whether it has failed while there is a budget: until it is litd's again its cap does not rise.
+    /// Whether it has failed while there is a budget: until litd steers it again its cap does not rise.
     pub fn is_kept_down(&self, view: &View) -> bool {
         view.set_budget.is_some() && self.failed.is_some() && self.is_gpu
     }
 
-    /// What it is to hold, if its cap may be moved and it takes writes.
+    /// The device's target, if its cap may be moved and it takes writes.
     pub fn movable(&self, view: &View, target: Option<Watts>) -> Option<Watts> {
         let takes = self.range.is_told() && !self.account.has_failed;
         let target = match self.is_enforced_on(view) {
-            // It is aimed at no more than it is to get.
+            // A target never exceeds what the device is meant to get.
             true => self.account.held.map(|held| target.unwrap_or(held)),
             false => target.filter(|_| self.may_move()),
         };
         target.filter(|_| takes)
     }
 
-    /// What the others have to leave to it while it is moved to this, by this plan's first part.
+    /// The watts that the others have to leave to it while it is moved to this target of the plan's first part.
     pub fn moved_to(&self, target: Watts) -> Watts {
         match self.late {
             Some(late) => late.max(target),
@@ -302,8 +303,8 @@ impl DeviceView {
         }
     }
 
-    /// What the others have to leave to it while it is not moved: also for the cap that goes back to one that is
-    /// let go of.
+    /// The watts that the others have to leave to it while it is not moved, also for restoring the cap of a
+    /// released device.
     pub fn fixed_at(&self, target: Option<Watts>) -> Watts {
         let back = target.filter(|_| self.let_go.is_some() || self.is_overwritten);
         let most = [back, self.late];
@@ -312,28 +313,28 @@ impl DeviceView {
             .fold(self.counts_with, Watts::max)
     }
 
-    /// What it may hold where litd gives back what was found.
+    /// The most that it may hold where litd restores caps found.
     pub fn without_us(&self) -> Watts {
         let found = self.came_with();
         let Account { held, counts, .. } = self.account;
-        // Not litd's to move, and nothing of litd's to undo: what it holds is others' doing.
-        // An entry of a foreign cap is about late writes, or could not be taken out of the journal yet.
+        // A foreign cap: litd neither moves nor restores it, and counts what it holds. An entry of a foreign cap
+        // is about late writes, or could not be removed from the journal yet.
         let owed = self.is_owed();
         let is_stuck = self.standing == DeviceState::Faulty || self.is_beyond_judging;
         let holds = match self.standing {
             DeviceState::Foreign => counts,
-            // Nobody else's undo waits for one that can't be judged or does not obey, unless it is
-            // about to go down.
+            // No undo of other devices waits for one that can't be judged or does not obey, unless it is about to
+            // be lowered.
             _ if is_stuck && !(owed && self.is_falling(found)) => counts,
             _ if owed => found,
-            // It was reset, unless litd is just writing it.
+            // The device was reset, unless litd is just writing it.
             DeviceState::Ours => held.filter(|_| !self.account.is_writing).unwrap_or(found),
             _ => counts,
         };
         found.max(holds)
     }
 
-    /// Whether it holds more than is to go back, and takes writes.
+    /// Whether it holds more than the cap to restore, and takes writes.
     fn is_falling(&self, back: Watts) -> bool {
         let writable = !self.is_overdue && self.range != RangeView::Asked;
         let is_above = self.account.held.is_some_and(|held| held > back);
@@ -341,25 +342,25 @@ impl DeviceView {
     }
 }
 
-/// What one job asks for.
+/// The demands of one job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Demand {
-    /// Its name.
+    /// The job's name.
     pub job: String,
-    /// Whether a trial, and not its loop, says what its devices hold.
+    /// Whether a trial, not the job's loop, decides what its devices hold.
     pub is_trial: bool,
-    /// Its GPUs, and the CPU sockets that its loop moves.
+    /// The job's GPUs, and the CPU sockets that its loop moves.
     pub devices: Vec<usize>,
-    /// Its share of the GPUs' budget.
+    /// The job's share of the GPUs' budget.
     pub share: Watts,
-    /// Caps that go back for a trial's sake.
+    /// Caps found that are restored for a trial.
     pub back: Vec<(usize, Watts)>,
-    /// Caps of its loop, or of a trial in its stead.
+    /// Caps of its loop, or of a trial instead.
     pub caps: Vec<(usize, Watts)>,
 }
 
 impl Demand {
-    /// What a loop asks for.
+    /// The demands of a loop.
     pub fn steered(job: &str, devices: Vec<usize>, share: Watts, caps: &CapVector) -> Self {
         let caps = devices.iter().copied().zip(caps.to_watts()).collect();
         Self {

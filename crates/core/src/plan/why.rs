@@ -1,42 +1,41 @@
-//! Why a device is to hold what it is to hold.
+//! Reasons for devices' targets.
 
 /// The reason for an [`Aim`](super::Aim). Jobs are named by their place among the view's demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Why {
-    /// It is left alone: devices that answer are still being read.
+    /// Left alone: devices that answer are still being read.
     #[default]
     LookingRound,
-    /// It is left alone: it was not read since litd started, or began to stop, or its driver is asked anew what its
-    /// cap may be.
+    /// Left alone: not read since litd started or began to stop, or its driver is being asked for its range.
     Unread,
-    /// It is left alone: its cap is somebody else's.
+    /// Left alone: its cap is foreign.
     Theirs,
-    /// It is left alone: it holds nothing of litd's, and is not to.
+    /// Left alone: nothing of litd's is there to undo.
     NothingOwed,
-    /// It is left alone: the others leave no room for it to rise.
+    /// Left alone: the others leave no room for a raise.
     NoRoom,
-    /// It is left alone: no cap may rise now.
+    /// Left alone: no cap may rise now.
     RisesStopped,
-    /// What was found goes back.
+    /// The cap found is restored.
     Found,
-    /// An administrator asks for it by hand.
+    /// An administrator's override.
     ByHand,
     /// A job's loop asks for it.
     Loop(usize),
-    /// A trial or a hold-out on a job compares with what was found.
+    /// A trial or a hold-out on a job compares with the cap found.
     Trial(usize),
-    /// It has no loop, and this is what the budget leaves it.
+    /// No loop moves the device, and the budget leaves it this.
     Share,
-    /// It makes room within the budget; the job's loop, if it has one, asks for more.
+    /// The device makes room within the budget; the job's loop, if there is one, asks for more.
     Room(Option<usize>),
-    /// It has failed, and gets no more than it has held since.
+    /// The device has failed, and gets no more than it has held since.
     HasFailed,
-    /// It stays as it is: litd leaves it behind so.
+    /// The cap stays: litd leaves it behind.
     LeftBehind,
 }
 
 impl Why {
-    /// What it is for a device that gets less than that for want of room.
+    /// The reason for a device that gets less than that for want of room.
     pub fn in_less_room(self) -> Self {
         match self {
             Self::Loop(job) | Self::Trial(job) => Self::Room(Some(job)),

@@ -1,5 +1,5 @@
-//! The permanent hold-out: a job that is steered in production holds the caps found for a small
-//! share of the time, so that what steering does to it is known and not believed.
+//! The permanent hold-out: a job that is steered in production holds the caps found for a small share of the time,
+//! so that the effect of steering is measured and not assumed.
 
 use litd_api::{EventKind, HoldOutStatus};
 use litd_policies::{CapVector, Policy, State as Loop};
@@ -15,13 +15,13 @@ use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
 
-/// The loss of throughput for which it is said how soon it is found.
+/// The loss of throughput for which the hold-out says how soon it would be found.
 const LOSS: f64 = 0.005;
 
-/// Where the hold-out of a job is.
+/// The phase of a job's hold-out.
 #[derive(Debug, Default)]
 enum Phase {
-    /// The job is not steered, or not settled.
+    /// The job is not steered, or not converged.
     #[default]
     Off,
     /// The balanced caps are held until then.
@@ -38,7 +38,7 @@ pub(crate) struct HeldOut {
     round: u32,
     /// The policy that it is about.
     policy: Option<Policy>,
-    /// The balanced caps that it compares.
+    /// The balanced caps that are compared with those found.
     caps: Option<CapVector>,
 }
 
@@ -114,7 +114,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The job goes on as its loop says.
+    /// The job goes on with its loop's caps.
     pub(crate) fn end_hold_out(&mut self, name: &str) {
         let Some(job) = self.jobs.get_mut(name) else {
             return;

@@ -1,6 +1,5 @@
-//! What a job's devices hold while a trial or its hold-out wants them to hold something else than
-//! its loop asks for. Found and balanced caps go through the same ledger, journal and writes as
-//! any others: only what is aimed at differs.
+//! Caps of a job's devices while a trial or the hold-out wants others than its loop asks for. Caps found and
+//! balanced caps go through the same account, journal and writes as any others: only the targets differ.
 
 use litd_api::EventKind;
 use litd_policies::diagnosis::too_hot_to_rise;
@@ -13,40 +12,39 @@ use crate::plan::{DUST, DeviceView, kept, project};
 use crate::record::Note;
 use crate::store::Store;
 
-/// Which caps a job's devices hold.
+/// The caps that a trial wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lab {
-    /// Those that its loop asked for last; the loop rests.
+    /// The caps that the loop asked for last; the loop rests.
     Balanced,
-    /// Those that were found.
+    /// The caps found.
     Found,
-    /// On the way from those found to the balanced ones, so many steps up: no cap rises faster
-    /// than the law would let it.
+    /// On the way from the caps found to the balanced ones, so many steps up: no cap rises faster than the law
+    /// would let it.
     Rising {
         /// Steps.
         steps: u32,
         /// Whether the loop goes on at the end.
         ends: bool,
-        /// For so many seconds the next step could not be made.
+        /// For how many seconds the next step has waited.
         waited: u32,
     },
 }
 
-/// Where the next step can't be made for so many seconds (a GPU is too hot), the job is planned
-/// anew.
+/// After waiting so many seconds for the next step (a GPU is too hot), the job is planned anew.
 const PATIENCE: u32 = 120;
 
-/// What is aimed at instead of what the loop asks for.
+/// Targets instead of the loop's demands.
 #[derive(Debug, Default)]
 pub(crate) struct Instead {
-    /// Devices that hold what was found.
+    /// Devices that hold their caps found.
     pub back: Vec<(usize, Watts)>,
     /// Devices with caps of an envelope.
     pub aim: Option<(Vec<usize>, CapVector)>,
 }
 
 impl<S: Store> Core<S> {
-    /// What a job's devices are to hold instead of what its loop asks for, if anything.
+    /// The targets of a job's devices instead of its loop's demands, if any.
     pub(crate) fn instead(&self, job: &Job, seen: &[DeviceView]) -> Option<Instead> {
         match job.lab? {
             Lab::Balanced => None,
@@ -104,7 +102,7 @@ impl<S: Store> Core<S> {
         caps.map(|cap| cap.unwrap_or(Watts(f64::NAN))).collect()
     }
 
-    /// The caps asked for, of which none is more than so many steps above the one found.
+    /// The caps asked for, each at most so many steps above the one found.
     fn rising(&self, job: &Job, steps: u32, seen: &[DeviceView]) -> Option<Instead> {
         let (devices, wanted) = self.after_steps(job, steps)?;
         let limits = devices
@@ -125,7 +123,7 @@ impl<S: Store> Core<S> {
         let asked = job.ask.as_ref()?.to_watts();
         let found = self.found_caps(job);
         let rise = self.config.law.mitigation.rise() * f64::from(steps);
-        // What was not found can't be raised from: such a device is not in any plan.
+        // A device without a known cap found can't be raised from there: it is not in any plan.
         let wanted = asked.iter().zip(&found).map(|(&asked, &found)| {
             let rises = asked > found;
             if rises {
@@ -145,7 +143,7 @@ impl<S: Store> Core<S> {
         pairs.all(|(ask, found)| ask.is_same_cap(*found))
     }
 
-    /// From now on the job's devices hold the balanced caps again, step by step.
+    /// From now on the job's devices return to the balanced caps, step by step.
     pub(crate) fn raise_lab(&mut self, name: &str, ends: bool) {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
@@ -169,7 +167,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// One more step up, once a second, where the last one has been made and no GPU is too hot.
+    /// Another step up, once a second, where the last one has been made and no GPU is too hot.
     pub(crate) fn raise_labs(&mut self) {
         let rising = |job: &&Job| matches!(job.lab, Some(Lab::Rising { .. }));
         let names = self.jobs.values().filter(rising);

@@ -1,4 +1,4 @@
-//! Measures one block: waits until caps have settled, counts iterations, and reads energy.
+//! Measures one block: waits until caps have taken effect, counts iterations, and reads energy.
 
 use litd_trial::{Arm, Block, Iterations};
 use litd_units::{Joules, Nanos, Watts};
@@ -9,16 +9,16 @@ use crate::core::seconds;
 /// A block that has too few iterations after so many times its length will hardly get them.
 const PATIENCE: f64 = 12.0;
 
-/// What one GPU tells in a round.
+/// Readings of one GPU in a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Gauge {
-    /// Its energy counter.
+    /// The energy counter.
     pub energy: Option<Joules>,
-    /// Its power.
+    /// The power.
     pub power: Option<Watts>,
     /// When it was read.
     pub at: Nanos,
-    /// The cap it holds; absent while it is on the move.
+    /// The cap that it holds; absent while it is being moved.
     pub held: Option<Watts>,
 }
 
@@ -39,10 +39,10 @@ impl Mean {
     }
 }
 
-/// How a round went.
+/// The outcome of a round.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
-    /// It goes on.
+    /// The block goes on.
     Goes,
     /// The block is measured.
     Done(Block),
@@ -54,14 +54,14 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Meter {
     arm: Arm,
-    /// For so long caps settle.
+    /// How long caps take to have their effect.
     settle: Nanos,
-    /// They have by then.
+    /// When they have had it.
     settled_at: Nanos,
-    /// Since when it measures.
+    /// Since when the block is measured.
     began: Option<Nanos>,
     iterations: Iterations,
-    /// The iteration that was under way when it began: part of it is not this block's.
+    /// The iteration that was under way when it began, which belongs to this block only in part.
     torn: Option<u64>,
     held: Vec<Option<Watts>>,
     energy: Vec<Option<(Joules, Nanos)>>,
@@ -85,12 +85,12 @@ impl Meter {
         }
     }
 
-    /// Whose block it is.
+    /// The arm that the block belongs to.
     pub fn arm(&self) -> Arm {
         self.arm
     }
 
-    /// Something has happened that this block must not contain: it begins anew.
+    /// An event that this block must not contain has happened: the block begins anew.
     pub fn disturb(&mut self, now: Nanos) {
         *self = Self::new(self.arm, now, self.settle);
     }
@@ -163,7 +163,7 @@ impl Meter {
         self.energy.iter().zip(gauges).map(power).sum()
     }
 
-    /// How far it is, in words.
+    /// The block's progress, in words.
     pub fn progress(&self, now: Nanos, rules: &Trial) -> String {
         let Some(began) = self.began else {
             let left = (self.settled_at - now).as_secs_f64().max(0.0);
@@ -194,7 +194,7 @@ mod tests {
 
     fn gauge(at: i64) -> Gauge {
         Gauge {
-            // 500 W by the counter; the sensor says something else.
+            // 500 W by the counter; the sensor says otherwise.
             energy: Some(Joules(500.0 * at as f64)),
             power: Some(Watts(480.0)),
             at: Nanos(at * SECOND),
@@ -223,10 +223,10 @@ mod tests {
     #[test]
     fn a_block_begins_when_caps_have_settled() {
         let (end, block) = run(|_, _| {}, true).unwrap();
-        // 1 s to see the caps, 5 s to settle, 10 s of block.
+        // 1 s to see the caps, 5 s until they take effect, 10 s of block.
         assert_eq!(end, 16);
         assert_eq!(block.power, Some(Watts(500.0)));
-        // The one under way at the beginning does not count, nor do profiled ones.
+        // The iteration under way at the beginning does not count, nor do profiled ones.
         assert_eq!((block.times.counted, block.times.profiled), (6, 3));
     }
 

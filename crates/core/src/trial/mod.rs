@@ -1,12 +1,11 @@
-//! Trials: caps found and balanced alternate on a job, and what that shows. The permanent
-//! hold-out is the same with little time for the caps found. Harm stops steering for the user whose
-//! job it was done to, in the same pod if it was in one ([`Tenant`]): how long iterations take is what
-//! his processes say, and nobody's word moves the caps of somebody else's GPUs.
-//!
-//! - [`lab`]: what devices hold meanwhile;
+//! Trials: caps found and balanced caps alternate on a job, and the difference is reported. The permanent hold-out
+//! is the same with little time for the caps found. Harm stops steering for the user of the harmed job, in the
+//! same pod if it was in one ([`Tenant`]): iteration times are reported by his processes, and no user's reports
+//! move the caps of another's GPUs.
+//! - [`lab`]: the caps of devices meanwhile;
 //! - [`meter`]: one block;
-//! - `run`: the trial that somebody asked for;
-//! - `hold_out`: the one that goes on in production.
+//! - `run`: a trial that was asked for;
+//! - `hold_out`: the permanent one.
 
 mod hold_out;
 mod lab;
@@ -29,7 +28,7 @@ use crate::record::Note;
 use crate::store::Store;
 use crate::tenant::Tenant;
 
-/// So many harms are kept; the oldest go, those of pods first: most pods have ended by then.
+/// How many harms are kept; the oldest are dropped, those of pods first, because most pods have ended by then.
 const KEPT: usize = 64;
 
 /// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
@@ -41,7 +40,7 @@ struct Harm {
     why: String,
 }
 
-/// What is kept on the disk.
+/// The part that is kept on disk.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     report: Option<Report>,
@@ -53,12 +52,12 @@ struct Kept {
 pub(crate) struct Trials {
     run: Option<Run>,
     last: Option<Report>,
-    /// One for each user whose jobs steering has made slower.
+    /// Harms, one for each user whose jobs steering has made slower.
     harms: Vec<Harm>,
 }
 
 impl Trials {
-    /// Why none of somebody's jobs is steered, if steering has made one slower.
+    /// Why no job of this tenant is steered, if steering has made one slower.
     pub fn harm_to(&self, whose: &Tenant) -> Option<String> {
         let harm = self.harms.iter().find(|harm| harm.whose == *whose)?;
         Some(format!(
@@ -77,7 +76,7 @@ impl Trials {
         }
     }
 
-    /// What harm was done to whose jobs, if any.
+    /// The harms so far, in words, if any.
     pub fn harm(&self) -> Option<String> {
         let each = self.harms.iter();
         let told = each.map(|it| format!("{} of {}: {}", it.job, it.whose, it.why));
@@ -86,7 +85,7 @@ impl Trials {
 }
 
 impl<S: Store> Core<S> {
-    /// What the last daemon left of a trial.
+    /// Takes over the last daemon's trial and harms.
     pub(crate) fn recall_trial(&mut self) {
         let bytes = match self.writer.store_mut().load_trial() {
             Ok(bytes) if bytes.is_empty() => return,
@@ -159,14 +158,14 @@ impl<S: Store> Core<S> {
         Some(format!("hold-out: {}", out.now))
     }
 
-    /// Once a second.
+    /// The round of trials, once a second.
     pub(crate) fn check_trials(&mut self) {
         self.raise_labs();
         self.check_run();
         self.check_hold_outs();
     }
 
-    /// A rank tells how long an iteration took.
+    /// A rank reports how long an iteration took.
     pub(crate) fn trial_tick(&mut self, name: &str, tick: litd_proto::Tick) {
         if let Some(run) = &mut self.trials.run {
             run.tick(name, tick);
@@ -176,7 +175,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A job counts its iterations anew: the block under way is none.
+    /// A job counts its iterations anew: the block under way is dropped.
     pub(crate) fn trial_restarted(&mut self, name: &str) {
         let now = self.now;
         if let Some(run) = &mut self.trials.run {
@@ -225,7 +224,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// What a job's devices tell now, GPUs first, and how many of them are GPUs.
+    /// Readings of a job's devices, GPUs first, and the number of GPUs.
     fn gauges(&self, job: &Job) -> (Vec<Gauge>, usize) {
         let gauge = |device: usize| {
             let unit = self.devices.get(device);
@@ -242,7 +241,7 @@ impl<S: Store> Core<S> {
         (gauges, job.gpus().count())
     }
 
-    /// Why a job can't be experimented with now.
+    /// Why no trial can run on this job now.
     fn not_now(&self, name: &str) -> Option<String> {
         let Some(job) = self.jobs.get(name) else {
             return Some("its job has ended".to_owned());
@@ -259,7 +258,7 @@ impl<S: Store> Core<S> {
         if job.controller.is_none() {
             return Some("ranks of its job are missing".to_owned());
         }
-        // Neither arm could be taken up from the other.
+        // While power is short neither arm could be reached from the other.
         self.short_of_power()
     }
 }
@@ -327,7 +326,7 @@ mod tests {
         trials.harms = serde_json::from_str(older).unwrap();
         assert!(trials.harm_to(&0.into()).is_some());
         assert_eq!(trials.harm_to(&pod(1)), None);
-        // Pods without end take nobody's place who is in none.
+        // Any number of pods does not push out users who are in none.
         for number in 0..1000 {
             trials.keep_harm(harm(pod(number)));
         }

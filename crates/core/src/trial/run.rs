@@ -1,4 +1,4 @@
-//! The trial that somebody asked for: blocks of both arms alternate on one job.
+//! A trial that was asked for: blocks of both arms alternate on one job.
 
 use litd_api::{EventKind, Problem};
 use litd_policies::{CapVector, Policy, State as Loop};
@@ -14,7 +14,7 @@ use crate::core::{Core, seconds};
 use crate::record::Note;
 use crate::store::Store;
 
-/// A trial has no more quads: at six minutes a block that is a month.
+/// The most quads of a trial: at six minutes a block that is a month.
 const MOST_QUADS: u32 = 2000;
 
 /// A trial under way.
@@ -23,7 +23,7 @@ pub(crate) struct Run {
     report: Report,
     blocks: Vec<Block>,
     policy: Policy,
-    /// The balanced caps; absent before it runs, and where both arms hold those found.
+    /// The balanced caps; absent before it runs, and where both arms hold the caps found.
     caps: Option<CapVector>,
     meter: Option<Meter>,
 }
@@ -155,7 +155,7 @@ impl<S: Store> Core<S> {
         Ok("the trial is stopped; the balanced caps come back step by step".to_owned())
     }
 
-    /// A trial's report, and what is going on.
+    /// A trial's report, and its present state.
     pub(crate) fn report_of(&self, run: &Run) -> Report {
         let mut report = run.report.clone();
         report.now = match (&run.meter, report.state) {
@@ -208,7 +208,7 @@ impl<S: Store> Core<S> {
         None
     }
 
-    /// Begins once the caps are balanced; at once, where both arms hold those found.
+    /// Begins once the caps are balanced; at once, where both arms hold the caps found.
     fn begin_run(&mut self) {
         let Some(run) = &mut self.trials.run else {
             return;

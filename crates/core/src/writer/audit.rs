@@ -1,5 +1,5 @@
-//! The audit log: what is about to be written to a device, by whom and why, on disk before it is
-//! written; then what became of it. Without it no cap is moved, and caps still go back.
+//! The audit log: each write to a device, its author and its reason, on disk before the write is made; then its
+//! outcome. Without the log no cap is moved, except to restore it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::outbox::Outbox;
 use crate::record::Note;
 use crate::store::{Appended, Store};
 
-/// Whose doing everything is that nobody asked for by hand.
+/// The author of all writes except overrides.
 const LITD: &str = "litd";
 
 /// A write that is under way, or whose effect has not been read yet.
@@ -20,11 +20,11 @@ const LITD: &str = "litd";
 struct Pending {
     intent: u64,
     cap: Watts,
-    /// When it was done.
+    /// When the write was done.
     done: Option<Nanos>,
 }
 
-/// What is known of the log.
+/// State of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     /// The number of the last record.
@@ -33,27 +33,27 @@ pub(crate) struct Audit {
     started: bool,
     /// Whether the file may end within a line.
     torn: bool,
-    /// Numbers of records that could not be written, and that no record accounts for.
+    /// How many records could not be written and are not accounted for by a later record.
     lost: u64,
-    /// Why it can't be written, while it can't.
+    /// Why the log can't be written; `None` while it can.
     trouble: Option<String>,
     pending: BTreeMap<usize, Pending>,
-    /// Who asked for a cap by hand.
+    /// The users who asked for overrides.
     hands: BTreeMap<usize, u32>,
 }
 
-/// A write of which the log does not say that it was done: a device may do it late.
+/// A write that the log does not confirm: a device may do it late.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Undone {
     /// The device.
     pub address: String,
-    /// What it was to be set to.
+    /// The cap that was written.
     pub cap: Watts,
-    /// Whether nothing else was asked of the device since.
+    /// Whether no later write to the device was asked for.
     pub is_last: bool,
-    /// What it was read to hold right after, where that is another cap: its driver may have rounded.
+    /// The cap that was read right after, where it is another one: the driver may have rounded.
     pub read_back: Option<Watts>,
-    /// When that was asked of it, or failed.
+    /// When the write was asked for, or failed.
     pub unix_seconds: f64,
 }
 
@@ -66,19 +66,19 @@ fn intact(tail: &[u8]) -> impl DoubleEndedIterator<Item = Record> {
     })
 }
 
-/// What litd, and nobody by hand, asked a device to take last.
+/// The last write of litd's own to a device, overrides excluded.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Asked {
     seq: u64,
-    /// What was to go back then.
+    /// The cap that was to be restored then.
     pub found: Option<Watts>,
-    /// That cap.
+    /// The cap that was written.
     pub cap: Watts,
-    /// What was read back then, unless the log does not say how that ended, or that it failed.
+    /// The cap that was read back, unless the log does not tell the outcome, or the write failed.
     pub read_back: Option<Watts>,
 }
 
-/// What each device was asked to take last, by the end of a log.
+/// The last write to each device, by the end of a log.
 pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
     let mut last: BTreeMap<String, Asked> = BTreeMap::new();
     for record in intact(tail) {
@@ -147,7 +147,7 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
 impl Audit {
     /// Goes on after the last record that `tail`, the end of the log, holds.
     pub fn open(tail: &[u8]) -> Self {
-        // No log reaches a number from which there is no next.
+        // A number so high is damage: no log reaches it.
         let is_number = |seq: &u64| *seq < u64::MAX / 2;
         let mut numbers = intact(tail).rev().map(|record| record.seq);
         Self {
@@ -162,18 +162,18 @@ impl Audit {
         self.trouble.as_deref()
     }
 
-    /// User `uid` wants a cap set by hand.
+    /// User `uid` asks for an override.
     pub fn asked_by(&mut self, device: usize, uid: u32) {
         self.hands.insert(device, uid);
     }
 
-    /// Whose doing a write is that litd makes by itself, or that was asked for by hand.
+    /// The author of a write: litd itself, or the user who asked for an override.
     pub fn actor(&self, device: usize, is_by_hand: bool) -> String {
         let uid = self.hands.get(&device).filter(|_| is_by_hand);
         uid.map_or_else(|| LITD.to_owned(), |uid| format!("uid {uid}"))
     }
 
-    /// Writes down writes that are about to be made. Returns whether that failed.
+    /// Records writes that are about to be made. Returns whether that failed.
     pub fn writes(
         &mut self,
         writes: Vec<(usize, Intent)>,
@@ -232,8 +232,8 @@ impl Audit {
         self.append(vec![outcome], store, out);
     }
 
-    /// A device was read, at a question asked at `asked`: the first one after a write tells what
-    /// is in force.
+    /// A device was read, by a question asked at `asked`: the first reading after a write tells the limit in
+    /// force.
     pub fn reading(
         &mut self,
         device: usize,
@@ -306,7 +306,7 @@ impl Audit {
             out.note(Note::warning(EventKind::Fault, text));
         }
         let why = written.err().map(|error| error.to_string());
-        // What was written in part can't be read, and no number is given twice.
+        // A half-written record can't be read, and no number is given twice.
         let numbers = last - std::mem::replace(&mut self.last, last);
         self.torn = why.is_some();
         match why {
@@ -317,7 +317,7 @@ impl Audit {
         self.said(why, out).then_some(first)
     }
 
-    /// Takes note of whether the log can be written. Returns whether it can.
+    /// Records whether the log can be written. Returns whether it can.
     fn said(&mut self, trouble: Option<String>, out: &mut Outbox) -> bool {
         let written = trouble.is_none();
         if !written {

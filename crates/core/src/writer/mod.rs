@@ -1,6 +1,6 @@
-//! What is on disk before a device is written to: the undo journal, and the audit log with the reasons. Nothing
-//! else writes either. A disk that fails is told once, counted each time, and stops caps from being moved, but
-//! for giving back.
+//! Records on disk before a device is written: the undo journal, and the audit log with the reasons. Only this
+//! module writes them. A disk that fails is reported once, counted each time, and stops caps from being moved,
+//! except to restore them.
 
 mod audit;
 
@@ -23,31 +23,31 @@ use audit::{Asked, Audit};
 #[derive(Debug)]
 pub(crate) struct Writer<S> {
     journal: Journal,
-    /// Why the journal can't be written, while it can't.
+    /// Why the journal can't be written; `None` while it can.
     trouble: Option<String>,
     audit: Audit,
-    /// What a predecessor's log says that each device was asked to take last.
+    /// The last write to each device, by a predecessor's log.
     asked: BTreeMap<String, Asked>,
     store: S,
 }
 
-/// What a predecessor has left.
+/// The records of a predecessor.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// What its journal names.
+    /// The entries of its journal.
     pub recovered: Option<Recovered>,
-    /// Writes that its log does not say to be done.
+    /// Writes that its log does not confirm.
     pub undone: Vec<Undone>,
 }
 
 impl<S: Store> Writer<S> {
-    /// Reads both; nothing is written.
+    /// Reads journal and log; nothing is written.
     ///
     /// # Errors
     /// The journal can't be read, or is one of a newer version.
     pub fn open(mut store: S, boot_id: &str) -> Result<(Self, Left), JournalError> {
         let (journal, recovered) = Journal::open(&mut store, boot_id)?;
-        // What can't be read can't be gone on with either: the first append will say so.
+        // An unreadable audit log is not continued; the next append reports the error.
         let log = store.load_audit_tail().unwrap_or_default();
         let writer = Self {
             journal,
@@ -63,34 +63,34 @@ impl<S: Store> Writer<S> {
         Ok((writer, left))
     }
 
-    /// Where litd keeps what has to outlive it.
+    /// The storage of all that has to outlive litd.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The same, for what is neither journal nor log.
+    /// The storage, for files other than journal and log.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
 
-    /// The devices that litd may have written and has not given back.
+    /// The devices that litd may have written and has not restored.
     pub fn entries(&self) -> &[Entry] {
         self.journal.entries()
     }
 
-    /// The same, but for what an earlier boot left: drivers began with their own caps since.
+    /// The same, without those of an earlier boot: drivers began with their own caps since.
     pub fn entries_of_this_boot(&self) -> impl Iterator<Item = &Entry> {
         let boot = self.journal.boot_id();
         let entries = self.journal.entries().iter();
         entries.filter(move |entry| entry.boot_id == boot)
     }
 
-    /// What a predecessor asked a device to take last, if its log says that.
+    /// The last write to a device by a predecessor, if its log has it.
     pub fn asked_last(&self, address: &str) -> Option<Asked> {
         self.asked.get(address).copied()
     }
 
-    /// What the journal says of a device.
+    /// The journal's entry of a device.
     pub fn entry(&self, address: &str) -> Option<&Entry> {
         let mut entries = self.journal.entries().iter();
         entries.find(|entry| entry.address == address)
@@ -101,29 +101,29 @@ impl<S: Store> Writer<S> {
         self.journal.clocks()
     }
 
-    /// What has become of the last lock of a device's clocks, if litd may have locked them.
+    /// The state of the last lock of a device's clocks, if litd may have locked them.
     pub fn lock(&self, address: &str) -> Option<Lock> {
         let mut clocks = self.journal.clocks().iter();
         clocks.find(|it| it.address == address).map(|it| it.lock)
     }
 
-    /// Whether the journal has never been written, and all that it names is a predecessor's.
+    /// Whether the journal was only read so far, so that all its entries are a predecessor's.
     pub fn is_only_read(&self) -> bool {
         self.journal.is_only_read()
     }
 
-    /// Why the journal can't be written, while it can't.
+    /// Why the journal can't be written; `None` while it can.
     pub fn journal_trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
-    /// Why the log can't be written, while it can't.
+    /// Why the log can't be written; `None` while it can.
     pub fn log_trouble(&self) -> Option<&str> {
         self.audit.trouble()
     }
 
-    /// Writes down in the journal what is about to be written to devices; those that it does not name yet as they
-    /// were found. Returns whether that failed.
+    /// Records in the journal the caps that are about to be written to devices, and the caps found of those that
+    /// it does not name yet. Returns whether that failed.
     pub fn journal(
         &mut self,
         found: &[Found],
@@ -138,43 +138,42 @@ impl<S: Store> Writer<S> {
         self.said(written, out)
     }
 
-    /// Writes down devices as they were found, to see whether the journal can be written.
+    /// Records caps found, to see whether the journal can be written.
     pub fn try_journal(&mut self, found: &[Found], out: &mut Outbox) {
         let outcome = self.journal.try_out(&mut self.store, found);
         self.said(outcome, out);
     }
 
-    /// A device holds this cap, and nothing else that litd wrote can still come.
+    /// A device holds this cap, and no other write of litd's can follow.
     pub fn confirmed(&mut self, address: &str, held: Watts) {
         self.journal.confirmed(address, held);
     }
 
-    /// Takes a device out of the journal. Returns whether that could be written.
+    /// Removes a device from the journal. Returns whether that could be written.
     pub fn cross_out(&mut self, address: &str, out: &mut Outbox) -> bool {
         let outcome = self.journal.released(&mut self.store, address);
         !self.said(outcome, out)
     }
 
-    /// Writes down that a device's clocks are about to be locked. Returns whether that failed.
+    /// Records that a device's clocks are about to be locked. Returns whether that failed.
     pub fn lock_clocks(&mut self, address: &str, out: &mut Outbox) -> bool {
         let outcome = self.journal.lock_clocks(&mut self.store, address);
         self.said(outcome, out)
     }
 
-    /// Writes down that the driver chooses a device's clocks again. Returns whether that failed.
+    /// Records that the driver chooses a device's clocks again. Returns whether that failed.
     pub fn freed_clocks(&mut self, address: &str, out: &mut Outbox) -> bool {
         let outcome = self.journal.freed_clocks(&mut self.store, address);
         self.said(outcome, out)
     }
 
-    /// Writes down what has become of the lock of a device's clocks.
+    /// Records the outcome of a lock of a device's clocks.
     pub fn lock_became(&mut self, address: &str, lock: Lock, out: &mut Outbox) {
         let outcome = self.journal.lock_became(&mut self.store, address, lock);
         self.said(outcome, out);
     }
 
-    /// Writes down that a device may take until then a cap that its driver called failed. Where that fails the log says
-    /// it, too.
+    /// Records that a device may do a failed write late, until then. Where that fails the log has it, too.
     pub fn expect(&mut self, address: &str, cap: Watts, until: Nanos, out: &mut Outbox) {
         let now = out.now();
         let address = address.to_owned();
@@ -187,20 +186,20 @@ impl<S: Store> Writer<S> {
         self.said(outcome, out);
     }
 
-    /// The caps that a device may still take.
+    /// The caps that a device may still take late.
     pub fn late(&self, address: &str) -> impl Iterator<Item = &Late> {
         let late = self.journal.late().iter();
         late.filter(move |it| it.address == address)
     }
 
-    /// Once a second: a journal that somebody removes while nothing is written would be missed by whoever comes after
-    /// a crash, and by nobody before. Nothing is tried out where a write waits for the disk anyway.
+    /// Once a second: notices when another program has removed the journal while nothing is written, which
+    /// otherwise only a litd after a crash would miss. Where a write waits for the disk anyway nothing is tried.
     pub fn check_journal(&mut self, is_waited_for: bool, out: &mut Outbox) {
         if let Some(outcome) = self.journal.empty(&mut self.store) {
             self.said(outcome, out);
         }
         if self.trouble.is_some() && !self.journal.entries().is_empty() && !is_waited_for {
-            // Nobody is to read of trouble that is over.
+            // Trouble that is over must not stay in status.
             self.try_journal(&[], out);
         }
         let Some(outcome) = self.journal.keep(&mut self.store) else {
@@ -214,7 +213,7 @@ impl<S: Store> Writer<S> {
         self.said(outcome, out);
     }
 
-    /// Once a second: a log that could not be written is tried out, so that nobody reads of trouble that is over.
+    /// Once a second: tries a log that could not be written, so that trouble that is over does not stay in status.
     pub fn check_log(&mut self, is_waited_for: bool, out: &mut Outbox) {
         if self.audit.trouble().is_some() && !is_waited_for {
             self.try_log(out);
@@ -231,12 +230,12 @@ impl<S: Store> Writer<S> {
         self.audit.asked_by(device, uid);
     }
 
-    /// Whose doing a write to a device is.
+    /// The author of a write to a device.
     pub fn actor(&self, device: usize, is_by_hand: bool) -> String {
         self.audit.actor(device, is_by_hand)
     }
 
-    /// Writes down in the log what is about to be written to devices. Returns whether that failed.
+    /// Records in the log the writes that are about to be made. Returns whether that failed.
     pub fn log(&mut self, writes: Vec<(usize, Intent)>, out: &mut Outbox) -> bool {
         self.audit.writes(writes, &mut self.store, out)
     }
@@ -253,7 +252,7 @@ impl<S: Store> Writer<S> {
         self.audit.outcome(device, called, outcome, store, out);
     }
 
-    /// The device of this address and name was read, at a question asked at that time.
+    /// The device of this address and name was read, by a question asked at that time.
     pub fn log_reading(
         &mut self,
         device: usize,
@@ -266,7 +265,7 @@ impl<S: Store> Writer<S> {
             .reading(device, called, asked_and_enforced, store, out);
     }
 
-    /// Takes note of whether the journal can be written. Returns whether it can't.
+    /// Records whether the journal can be written. Returns whether it can't.
     fn said(&mut self, outcome: Result<(), JournalError>, out: &mut Outbox) -> bool {
         let trouble = outcome.err().map(|error| error.to_string());
         if let Some(why) = self.journal.takes_growth() {
