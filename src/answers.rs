@@ -1,5 +1,5 @@
-//! How many bytes of answers may wait for clients of the control and metrics sockets to read them.
-//! No client can have the daemon keep more by asking for much and reading nothing.
+//! Bounds on the bytes of answers that wait for clients of the control and metrics sockets to read them. No client
+//! can make the daemon keep more by asking for much and reading nothing.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,13 +19,13 @@ const SHORT: usize = 4 * 1024;
 const REFUSAL: &str =
     "{\"error\":\"too many long answers wait to be read: read those, or ask again later\"}\n";
 
-/// Who asks: a user, or whoever may connect to the metrics.
+/// A client: a user, or the metrics' clients together.
 type Client = Option<u32>;
 
 #[derive(Debug)]
 struct Rooms {
     all: Room,
-    /// Of the clients for which answers wait.
+    /// Room of each client with waiting answers.
     clients: BTreeMap<Client, Room>,
 }
 
@@ -34,7 +34,7 @@ struct Rooms {
 pub struct Answers(Rc<RefCell<Rooms>>);
 
 impl Answers {
-    /// Room as [`Table::Answers`] has it.
+    /// The room of [`Table::Answers`].
     #[must_use]
     pub fn new() -> Self {
         Self(Rc::new(RefCell::new(Rooms {
@@ -54,7 +54,7 @@ impl Answers {
     }
 }
 
-/// What waits to be read by one connection.
+/// Answers that one connection has not read yet.
 #[derive(Debug)]
 pub struct Waiting {
     rooms: Rc<RefCell<Rooms>>,
@@ -117,7 +117,7 @@ mod tests {
         assert!(first.charge(half - 1));
         let second = answers.connection(Some(1000));
         assert!(!second.charge(2) && second.charge(1));
-        // Others have the other half, and together no more.
+        // The other half is for others, and bounded as well.
         let third = answers.connection(None);
         assert!(third.charge(half) && !answers.connection(Some(0)).charge(1));
         drop(first);

@@ -11,15 +11,15 @@ use litd_core::Appended;
 use crate::server::own_by;
 use litd_files as files;
 
-/// So much of the end of the log holds all that litd writes down in the half minute in which a write may be done
-/// late: some 1,600 writes.
+/// How much of the end of the log is read: it holds all records of the half minute in which a write may be done
+/// late, some 1,600 writes.
 const TAIL: u64 = 1024 * 1024;
 
 /// The files, which together are never longer than `file_bytes * files`, but for one append each.
 #[derive(Debug)]
 pub struct AuditFiles {
     directory: PathBuf,
-    /// Who may read them besides the daemon's user; empty: nobody.
+    /// The group that may read them besides the daemon's user; empty: nobody.
     group: String,
     /// A file that would become longer than this is followed by another.
     file_bytes: u64,
@@ -107,7 +107,7 @@ impl AuditFiles {
         Ok(appended)
     }
 
-    /// The file to write to and its length, after one that litd has left so long.
+    /// The file to write to and its length, after a file of the length that litd left.
     fn go_on(&self, file: File, left: u64) -> io::Result<(File, u64, Appended)> {
         let still = files::still_at(&file, &self.path(0));
         let (mut file, length, appended) = match still {
@@ -121,7 +121,7 @@ impl AuditFiles {
         if length == 0 || as_left {
             return Ok((file, length, appended));
         }
-        // Others may have ended it within a line.
+        // Another program may have ended the file within a line.
         file.write_all(b"\n")?;
         Ok((file, length + 1, appended))
     }
@@ -155,7 +155,7 @@ impl AuditFiles {
         }
     }
 
-    /// Every file becomes the next older one, and the oldest is no more.
+    /// Renames every file to the next older one; the oldest is removed.
     fn rotate(&self) -> io::Result<()> {
         for age in (1..self.files).rev() {
             match fs::rename(self.path(age - 1), self.path(age)) {
@@ -211,7 +211,7 @@ mod tests {
             .map(|(name, text)| (name.as_str(), text.as_str()))
             .collect();
         assert_eq!(found, expected);
-        // The next daemon goes on where this one ended.
+        // The next daemon continues the same file.
         let mut next = files(&directory, 10, 3);
         assert_eq!(next.tail().unwrap(), b"three\nfour\nfive\nsix\n");
         next.append(b"seven\n").unwrap();

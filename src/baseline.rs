@@ -38,21 +38,21 @@ pub struct BaselineFile {
     path: PathBuf,
     touched: Instant,
     failed: bool,
-    /// What a daemon before this one told, until this one tells something else.
+    /// The baseline of a daemon before this one, until this one publishes its own.
     before: Option<String>,
     told: Option<Told>,
 }
 
-/// What this daemon has told.
+/// The baseline that this daemon has published.
 #[derive(Debug)]
 struct Told {
     text: String,
-    /// Where it was written to, if it could be.
+    /// The file that was written, if it could be.
     file: Option<File>,
 }
 
 impl BaselineFile {
-    /// A file that is made when there is something to tell.
+    /// A file that is created with the first baseline.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl BaselineFile {
         }
     }
 
-    /// Tells a baseline. What can't be written is logged once, and stops nothing.
+    /// Publishes a baseline. A failure to write is logged once, and stops nothing.
     pub fn write(&mut self, baseline: &Baseline) {
         if let Some(before) = self.before.take() {
             let path = self.path.display();
@@ -75,7 +75,7 @@ impl BaselineFile {
         self.tell(text(baseline));
     }
 
-    /// The loop turns.
+    /// Touches the file, because the loop turns.
     pub fn alive(&mut self) {
         let Some(Told { text, file }) = &self.told else {
             return;
@@ -88,7 +88,7 @@ impl BaselineFile {
                     self.said(touched);
                 }
             }
-            // Of two daemons with devices of their own it is the one's that has told last.
+            // Of two daemons with different devices the later one owns the file.
             Some(_) if is_another_daemons(&self.path) => {}
             file => {
                 if file.is_some() {
@@ -111,7 +111,7 @@ impl BaselineFile {
         self.said(outcome);
     }
 
-    /// There is the old one or the new one, at any moment.
+    /// At any moment the old file or the new one is there.
     fn try_write(&self, text: &str) -> io::Result<File> {
         if let Some(directory) = self.path.parent() {
             files::make_open(directory)?;
@@ -155,8 +155,8 @@ fn text(baseline: &Baseline) -> String {
     text
 }
 
-/// What was found otherwise by a daemon before, since the node booted: where that one died and its
-/// undo journal is gone, what it set would be taken for what was found.
+/// Differences from the baseline of an earlier daemon in this boot: if that daemon died and its undo journal is
+/// gone, its caps would be taken for caps found.
 fn otherwise(before: &str, baseline: &Baseline) -> Vec<String> {
     let boot = state::boot_id().unwrap_or_default();
     if before
@@ -188,7 +188,7 @@ fn otherwise(before: &str, baseline: &Baseline) -> Vec<String> {
     baseline.devices.iter().filter_map(differs).collect()
 }
 
-/// Whether this is what another daemon tells that still lives.
+/// Whether the file is another daemon's that still runs.
 fn is_another_daemons(path: &Path) -> bool {
     let whose = || {
         let text = files::text(path, files::LONGEST_STATE).ok()?;
@@ -200,7 +200,7 @@ fn is_another_daemons(path: &Path) -> bool {
     })
 }
 
-/// When a process started, in clock ticks since boot: its number may be another's one day.
+/// When a process started, in clock ticks since boot: its id may be reused one day.
 pub(crate) fn born(pid: &str) -> Option<String> {
     Stat::of(pid).map(|it| it.began.to_string())
 }
@@ -238,7 +238,7 @@ mod tests {
                 "device cpu cpu0 350000000"
             ]
         );
-        // A daemon that starts without what its predecessor wrote down says what is odd.
+        // A daemon that starts without its predecessor's journal reports the differences.
         let now = Baseline {
             lower: Lower::No,
             devices: vec![
@@ -263,7 +263,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run/baseline");
         let mut file = BaselineFile::new(&path);
-        // Nothing is told before there is anything to tell.
+        // No file is written before the first baseline.
         file.alive();
         assert!(!path.exists());
         file.write(&Baseline {
@@ -274,7 +274,7 @@ mod tests {
         fs::remove_dir_all(path.parent().unwrap()).unwrap();
         file.alive();
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        // Of a process that is gone, or of none.
+        // A process that has ended, and no process at all.
         for other in ["litd-baseline 1\nboot x\npid 1 0\n", ""] {
             fs::remove_file(&path).unwrap();
             fs::write(&path, other).unwrap();

@@ -44,10 +44,10 @@ enum Command {
     DefaultConfig,
 }
 
-/// What ends with an error of the caller's.
+/// The exit status of a wrong command line.
 const USAGE: u8 = 2;
 
-/// What the command line may be, for manual pages and shell completions.
+/// The command line's definition, for manual pages and shell completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()
@@ -125,7 +125,7 @@ fn report(error: &DaemonError, restoring: bool) -> ExitCode {
     })
 }
 
-/// Prints text; a reader that has gone away does not want it.
+/// Prints text; a closed pipe is no error.
 fn print(text: &str) {
     use std::io::Write as _;
     let _ = std::io::stdout().write_all(text.as_bytes());

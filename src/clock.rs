@@ -1,4 +1,4 @@
-//! What time it is: monotonic time, which stops while the node sleeps, or a test rig's.
+//! The daemon's clock: monotonic time, which stops while the node sleeps, or a test rig's.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,8 +13,8 @@ const RIG_EPOCH: f64 = 1_750_000_000.0;
 /// Where the daemon's time comes from.
 #[derive(Debug, Clone)]
 pub enum Clock {
-    /// The kernel's `CLOCK_MONOTONIC`. It stops in suspend, as devices and jobs do: nothing is
-    /// late only because the node slept.
+    /// The kernel's `CLOCK_MONOTONIC`. It stops in suspend, as devices and jobs do, so that suspend makes nothing
+    /// late.
     Kernel,
     /// A rig's, which stands still between its messages (`rig`).
     Rig(Rc<Cell<Nanos>>),

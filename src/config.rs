@@ -22,27 +22,27 @@ pub use sections::{
     Audit, Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell, State,
 };
 
-/// Where the configuration is unless `--config` says otherwise. It need not exist.
+/// The path of the configuration unless `--config` names another. The file need not exist.
 pub const DEFAULT_PATH: &str = "/etc/litd/litd.toml";
 
 /// The shipped default file: every key, commented out, at its default value.
 pub const DEFAULT_FILE: &str = include_str!("../systemd/litd.toml");
 
-/// Everything that can be configured.
+/// The whole configuration.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config {
-    /// What the loop does.
+    /// The loop's part.
     pub core: litd_core::Config,
     /// Sockets, paths and the like.
     pub shell: Shell,
 }
 
-/// What is wrong with a configuration file.
+/// A mistake in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The line, counted from 1, where it can be told.
+    /// The line, counted from 1, where known.
     pub line: Option<usize>,
-    /// What is wrong, and what would be right.
+    /// The mistake, and a valid value.
     pub reason: String,
 }
 
@@ -51,7 +51,7 @@ pub struct Finding {
 pub struct ConfigError {
     /// The file.
     pub file: PathBuf,
-    /// Everything that was found wrong with it; never empty.
+    /// All mistakes that were found; never empty.
     pub findings: Vec<Finding>,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ConfigError {
-    /// What is wrong with the file as a whole.
+    /// An error about the file as a whole.
     fn of_all(file: &Path, reason: String) -> Self {
         let findings = vec![Finding { line: None, reason }];
         Self {
@@ -84,7 +84,7 @@ impl ConfigError {
     }
 }
 
-/// Why a file without a word is refused: it would lift every budget.
+/// Why an empty file is refused: it would lift every budget.
 const EMPTY: &str = "is empty, as a file is that was cut off because its disk was full: write it again, or a comment \
                      into it if litd is to run with its defaults";
 
@@ -105,8 +105,8 @@ impl Config {
         }
     }
 
-    /// What tells this configuration from others: a hash of all its values. Comments and values that
-    /// are the defaults make no difference, nor does the host's name.
+    /// An identifier of this configuration: a hash of all its values. Comments, explicit defaults and the host's
+    /// name make no difference.
     #[must_use]
     pub fn hash(&self) -> String {
         let values = serde_json::to_vec(&(&self.core, &self.shell)).unwrap_or_default();
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// The shipped file with every key activated.
+    /// The shipped file with every key uncommented.
     pub(super) fn activated(file: &str) -> String {
         let activate = |line: &str| match line.strip_prefix('#') {
             Some(rest) if rest.starts_with(|first: char| first.is_ascii_lowercase()) => {
@@ -336,7 +336,7 @@ mod tests {
                 assert_eq!(found.map(|(_, value)| value), Some(&value), "{key}");
             }
         }
-        // Also those examples that stand for no default are possible values.
+        // Examples that are no defaults have to be valid values, too.
         Config::parse(&text, Path::new("litd.toml")).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! Where administrators and site tools ask and command ([`litd_api`]).
+//! The control socket, for administrators and site tools ([`litd_api`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,22 +22,22 @@ use crate::unread::{self, Room, Unread};
 /// Connections at a time; root has as many again.
 const SEATS: usize = 32;
 
-/// No command is longer, in bytes.
+/// The longest command, in bytes.
 const LONGEST_BODY: usize = 64 * 1024;
 
-/// For so long the answer to a cap set by hand waits for the driver: less than a connection lasts.
+/// How long the answer to an override waits for the driver: less than a connection lasts.
 const LONGEST_SET: Duration = Duration::from_millis(1500);
 
-/// And to a job's end: whoever asks has 2 s for everything.
+/// How long the answer to a job's end waits; the client has 2 s for everything.
 const LONGEST_JOB: Duration = Duration::from_millis(1200);
 
-/// And to letting go; whoever asked is promised an answer within 5 s.
+/// How long the answer to a release waits; the client is promised an answer within 5 s.
 const LONGEST_RELEASE: Duration = Duration::from_millis(4000);
 
-/// All of a connection may take so long.
+/// How long a connection may last in all.
 const LONGEST: Duration = Duration::from_millis(4800);
 
-/// Answers for ever.
+/// Serves for ever.
 pub async fn serve(
     listening: Rc<Listening>,
     admins: Admins,
@@ -58,7 +58,7 @@ pub async fn serve(
             uid: credentials.uid(),
             gid: credentials.gid(),
         };
-        // Whoever may end litd anyway is served whatever he has left unread.
+        // Root and the daemon's own user are answered whatever they have left unread.
         let is_own = admins.is_own(caller);
         let crowd = hub.borrow().crowd(caller.uid, None);
         if !is_own && unread.room(&crowd) == Room::Nothing {
@@ -69,7 +69,7 @@ pub async fn serve(
             hub.borrow_mut().crowded_out(Some(caller.uid));
             continue;
         };
-        // Without a descriptor left nobody could say later what was not read.
+        // Without a descriptor left the unread answer could not be tracked.
         let Ok(end) = connection.second() else {
             continue;
         };
@@ -85,7 +85,7 @@ pub async fn serve(
             leave.or(serving).await;
             unread.close(crowd, end);
         });
-        // What it asks is heard before the next one is let in.
+        // The request is read before the next connection is accepted.
         tokio::task::yield_now().await;
     }
 }
@@ -160,7 +160,7 @@ async fn command(
         Err(error) => return problem(StatusCode::BAD_REQUEST, error.to_string()),
     };
     seat.asks();
-    // Only now: a client that is still sending its command would not hear the answer.
+    // Checked only now: a client that is still sending its command would not read the answer.
     if !admins.admit(caller).await {
         return problem(
             StatusCode::FORBIDDEN,
@@ -188,13 +188,13 @@ async fn command(
     }
 }
 
-/// What is answered only once the hardware has done it, or is not to.
+/// A request that is answered only once the hardware has carried it out, or has failed to.
 enum Waits {
-    /// A cap set by hand: once it has been read back.
+    /// An override: once it has been read back.
     ByHand(String),
-    /// A job's end, or its beginning where it opts out: once its GPUs are as they were found.
+    /// A job's end, or the beginning of a job that opts out: once its GPUs' caps are restored.
     Job(String),
-    /// Letting go: once the caps are back and every handle is closed.
+    /// A release: once the caps are restored and every handle is closed.
     LetGo(Option<String>),
 }
 
@@ -220,7 +220,7 @@ impl Waits {
     }
 }
 
-/// Asks the hub whenever something was handled, until it has an answer or time is up.
+/// Checks after each event until there is an answer or time is up.
 async fn answered<T>(
     hub: &Shared,
     patience: Duration,
@@ -240,15 +240,15 @@ async fn answered<T>(
     tokio::time::timeout(patience, answer).await.ok()
 }
 
-/// A cap that was asked for by hand and whose outcome nobody has been told. Where that is dropped, because
-/// time is up or because whoever asked has closed the connection, the cap is given up.
+/// An override whose outcome has not been sent yet. When this is dropped, because time is up or the client has
+/// closed the connection, the override is given up.
 struct Untold<'a> {
     hub: &'a Shared,
     device: &'a str,
 }
 
 impl Untold<'_> {
-    /// Whoever asked is told.
+    /// The answer was sent.
     fn tell(self) {
         std::mem::forget(self);
     }
@@ -256,7 +256,7 @@ impl Untold<'_> {
 
 impl Drop for Untold<'_> {
     fn drop(&mut self) {
-        // Connections end between two events; were the hub in the middle of one, it is on its way out.
+        // Connections end between two events; if the hub is in the middle of one, the daemon is ending.
         if let Ok(mut hub) = self.hub.try_borrow_mut() {
             hub.give_up_by_hand(self.device);
         }

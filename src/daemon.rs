@@ -43,25 +43,25 @@ use crate::{control, ingest, logging, metrics_server, owners, restore, takeover}
 
 pub use crate::restore::restore;
 
-/// Giving everything back may take so long; systemd's own patience is longer.
+/// How long restoring all caps may take; systemd waits longer.
 const LONGEST_STOP: Duration = Duration::from_secs(20);
 
-/// So long it is waited for devices to be found, and as long again for each to tell its range and a first
-/// reading, at most, however patient litd is with them later: a device that hangs is not to keep the others'
-/// caps from going back before systemd ends this process. Both together, and [`LONGEST_STOP`], are less than
-/// the unit's `TimeoutStopSec=`, which `litd restore` has as well. A device that answers later is read later.
+/// How long to wait for devices to be found, and again for each to tell its range and a first reading, at most,
+/// however patient litd is with them later: a device that hangs must not keep the others' caps from being restored
+/// before systemd ends this process. Both together, and [`LONGEST_STOP`], are less than the unit's
+/// `TimeoutStopSec=`, which `litd restore` has as well. A device that answers later is read later.
 const LONGEST_DISCOVERY: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether sockets are still there.
+/// How often to check that sockets are still there.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Threads that look up users, at most.
+/// The most threads that look up users.
 const BLOCKING_THREADS: usize = 2;
 
-/// So many files may be open, as in the service's unit.
+/// How many files may be open, as in the service's unit.
 const DESCRIPTORS: u64 = 16_384;
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The configuration file, if not the usual one.
@@ -87,10 +87,10 @@ pub enum DaemonError {
     Journal {
         /// The state directory.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         cause: JournalError,
     },
-    /// What another litd has left can't be taken over into the journal.
+    /// Another litd's journal can't be taken over into this one's.
     #[error(
         "{}: the undo journal of a litd that is gone can't be taken over, and no cap was changed: \
          {cause}; or run `litd restore`, which needs to write no journal to give caps back",
@@ -99,7 +99,7 @@ pub enum DaemonError {
     Takeover {
         /// The state directory of this litd.
         directory: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         cause: JournalError,
     },
     /// A socket can't be listened on.
@@ -114,7 +114,7 @@ pub enum DaemonError {
     /// Another daemon has one of the devices.
     #[error(transparent)]
     Taken(#[from] Taken),
-    /// Devices did not take their caps back, or the undo journal does not say that they have.
+    /// Devices did not take their caps found, or the undo journal does not say that they have.
     #[error(transparent)]
     Left(Leftovers),
     /// The core did not come to an end in time.
@@ -138,8 +138,8 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
     on_one_thread(serve(config, options))
 }
 
-/// Raises how many files may be open, and how long they may be, as far as they may be raised. Containers and
-/// shells begin with 1,024 files, of which all hooks and clients together take most.
+/// Raises the limits on open files and on file sizes as far as permitted. Containers and shells begin with 1,024
+/// files, most of which hooks and clients take.
 pub(crate) fn raise_limits() {
     let limits = [
         (
@@ -167,8 +167,8 @@ pub(crate) fn raise_limits() {
     }
 }
 
-/// A file that gets longer than files may be is an error of whoever writes it. Without this it ends the
-/// process by a signal, before anything has gone back. Threads begin with what is blocked here.
+/// Turns the signal for a file beyond the size limit into an error of the write. By default it would end the
+/// process before any cap is restored. Threads inherit the blocked signals of this one.
 pub(crate) fn outlive_long_files() {
     let mut long_files = SigSet::empty();
     long_files.add(nix::sys::signal::Signal::SIGXFSZ);
@@ -182,7 +182,7 @@ pub(crate) fn store_in(directory: &Path, shell: &Shell) -> FileStore {
     FileStore::new(directory, shell.audit_files())
 }
 
-/// Only the daemon's user gets at its files; sockets are opened up one by one.
+/// Only the daemon's user may open its files; sockets get their permissions one by one.
 pub(crate) fn private_files() {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
 }
@@ -196,7 +196,7 @@ pub(crate) fn on_one_thread<T>(
         .thread_keep_alive(Duration::from_secs(1))
         .build()?;
     let outcome = LocalSet::new().block_on(&runtime, work);
-    // A directory service that does not answer holds nobody up.
+    // A directory service that does not answer must not delay the end.
     runtime.shutdown_background();
     outcome
 }
@@ -231,8 +231,8 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     restore::nothing_left(&hub, &config)
 }
 
-/// Does it in a task. The future that the runtime was started with is polled whatever happens: a
-/// frame from a hook, which may ask for a clock, should not wait for that.
+/// Runs this in a task. The future that the runtime was started with is polled at every event, and a frame from a
+/// hook, which may ask for a clock, should not wait for that.
 async fn by_itself(
     work: impl Future<Output = Result<(), DaemonError>> + 'static,
 ) -> Result<(), DaemonError> {
@@ -245,8 +245,8 @@ async fn by_itself(
     }
 }
 
-/// Compares a configuration's budgets with the floors of the GPUs that are here; devices are only
-/// read for that, and only where a budget is set. Returns what was compared, in words.
+/// Compares a configuration's budgets with the floors of the GPUs present; devices are only read for that, and
+/// only where a budget is set. Returns the comparison in words.
 ///
 /// # Errors
 /// A budget can't be kept.
@@ -269,14 +269,14 @@ pub fn check_budgets(config: &Config, options: &Options) -> Result<String, Daemo
     })
 }
 
-/// Finds the devices and makes them this daemon's, with what its journal, and the journals of those
-/// that had them before, say of them.
+/// Finds the devices and locks them for this daemon, together with the entries of its journal and of the journals
+/// of daemons that had them before.
 async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore), DaemonError> {
     let found = discover(config).await?;
     let path = options.config.as_deref();
     if let Err(error) = config.fits(&found.inventory, path) {
         config.fits(&as_their_peers(&found.inventory), path)?;
-        // A litd that does not start keeps no budget at all, and the driver may say otherwise in a second.
+        // Without litd no budget would be enforced at all, and the driver may tell another range in a second.
         log::warn!(
             "{error}\nOther GPUs here go lower than one whose driver names a higher lowest cap: litd goes on, \
              with caps at their floors where the budget is less"
@@ -288,8 +288,8 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
     Ok((found, store_in(state, &config.shell).of(locks)))
 }
 
-/// The same devices, each GPU with the least of the lowest caps that the drivers of all GPUs name: one in recovery
-/// may name another one than it has.
+/// The same devices, where each GPU gets the least of the lowest caps of all GPUs: a GPU in recovery may tell a
+/// wrong one.
 fn as_their_peers(inventory: &[Device]) -> Vec<Device> {
     let is_gpu = |it: &&Device| it.identity.kind == DeviceKind::Gpu;
     let lowest = inventory
@@ -312,7 +312,7 @@ pub(crate) async fn discover(config: &Config) -> Result<Found, DaemonError> {
     Ok(devices::discover(&config.shell, patience).await?)
 }
 
-/// The kernel's clock, or the rig's once it has said what time it is.
+/// The kernel's clock, or the rig's once its first line has come.
 async fn clock(rig: Option<&Path>) -> Result<(Clock, Option<(Rig, Advance)>), DaemonError> {
     let Some(path) = rig else {
         return Ok((Clock::Kernel, None));
@@ -323,7 +323,7 @@ async fn clock(rig: Option<&Path>) -> Result<(Clock, Option<(Rig, Advance)>), Da
     Ok((Clock::rig(first.now), Some((rig, first))))
 }
 
-/// Makes a core, to run or to restore.
+/// A function that makes a core, to run or to restore.
 pub(crate) type Begin = fn(
     litd_core::Config,
     Vec<Device>,
@@ -375,7 +375,7 @@ pub(crate) fn assemble(
 struct Sockets {
     ingest: Rc<Listening>,
     control: Rc<Listening>,
-    /// Where Prometheus asks, and whether anybody else has that port.
+    /// The address for Prometheus, and its socket unless another process has the port.
     metrics: Option<(SocketAddr, Option<TcpListener>)>,
 }
 
@@ -399,7 +399,7 @@ impl Sockets {
         })
     }
 
-    /// Answers on all of them; the sockets' files are removed when the answer is dropped.
+    /// Serves all of them; the sockets' files are removed when the result is dropped.
     fn serve(self, config: &Config, hub: &Shared) -> Cleanup {
         let shell = &config.shell;
         let by_path = vec![self.ingest.clone(), self.control.clone()];
@@ -436,7 +436,7 @@ impl Sockets {
     }
 }
 
-/// Has sockets that somebody removes made again, for ever.
+/// Recreates sockets that are removed by others, for ever.
 async fn keep_reached(sockets: Vec<Rc<Listening>>, hub: Shared) {
     loop {
         sleep(LOOK).await;
@@ -446,7 +446,7 @@ async fn keep_reached(sockets: Vec<Rc<Listening>>, hub: Shared) {
     }
 }
 
-/// What a reload reads, and compares with.
+/// The sources of a reload, and the values in force.
 pub(crate) struct Reload {
     path: Option<PathBuf>,
     shell: Shell,
@@ -472,8 +472,8 @@ impl Reload {
     }
 }
 
-/// What systemd and people at a terminal send. Caught before devices are looked for, which takes a
-/// while: a daemon that is stopped meanwhile ends in order as well.
+/// Signals from systemd and from people at a terminal. Caught before devices are looked for, which takes a while:
+/// a daemon that is stopped meanwhile ends in order as well.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -495,7 +495,7 @@ pub(crate) struct Life {
     hub: Shared,
     answers: UnboundedReceiver<Report>,
     signals: Signals,
-    /// Until when giving back may take.
+    /// The time by which restoring has to be done, once the daemon stops.
     stop_by: Option<Instant>,
 }
 
@@ -516,8 +516,7 @@ impl Life {
         }
     }
 
-    /// Lets events in until everything has been given back. `rig` ends when a test rig has hung
-    /// up.
+    /// Handles events until all caps are restored. `rig` ends when a test rig has hung up.
     pub(crate) async fn live(
         &mut self,
         reload: Option<Reload>,

@@ -18,13 +18,13 @@ use crate::config::Shell;
 /// Why there are no devices.
 #[derive(Debug, Error)]
 pub enum DiscoveryError {
-    /// The stand-in hardware does not tell.
+    /// The stand-in hardware returned an error.
     #[error("no hardware: {0}")]
     Simulated(#[from] PowerError),
     /// The stand-in hardware does not answer.
     #[error("no hardware: {} has not answered for {} s", .socket.display(), .patience.as_secs_f64())]
     Silent {
-        /// Its socket.
+        /// The stand-in's socket.
         socket: PathBuf,
         /// How long it was waited for.
         patience: Duration,
@@ -34,7 +34,7 @@ pub enum DiscoveryError {
     Thread(#[from] io::Error),
 }
 
-/// So much of the time for finding devices they themselves have.
+/// The part of the discovery time that single devices have.
 const PART: f64 = 0.8;
 
 /// A device's answer.
@@ -44,8 +44,7 @@ pub type Report = (DeviceId, Reply);
 #[derive(Debug)]
 pub struct Devices {
     workers: Vec<Worker>,
-    /// Questions of discovery that were not answered in time, by device: their late answers are
-    /// nobody's.
+    /// Questions of discovery that were not answered in time, by device: their late answers are ignored.
     unanswered: Vec<u32>,
     /// Operations that were begun and not answered.
     under_way: usize,
@@ -55,13 +54,13 @@ pub struct Devices {
 /// Devices as they were found.
 #[derive(Debug)]
 pub struct Found {
-    /// What they are.
+    /// The devices.
     pub inventory: Vec<Device>,
-    /// Their threads.
+    /// The devices' threads.
     pub devices: Devices,
-    /// The GPUs, by address, that were looked at, whether litd can use them or not.
+    /// All GPUs that were examined, by address, whether litd can use them or not.
     pub known: Vec<String>,
-    /// Their answers. There are never more in it than operations under way.
+    /// The devices' answers, never more than operations under way.
     pub answers: mpsc::UnboundedReceiver<Report>,
 }
 
@@ -90,7 +89,7 @@ pub async fn discover(shell: &Shell, patience: Duration) -> Result<Found, Discov
                     Vec::from_iter(on_the_bus.iter().map(String::as_str)).join(", ")
                 );
             }
-            // Of one that is of no use to litd its driver, or the lack of one, has said why.
+            // For a device that litd can't use, its driver, or the lack of one, is reported.
             let told = found.notices.iter().map(|it| &it.subject);
             known.extend(told.filter(|it| on_the_bus.contains(*it)).cloned());
             found.domains
@@ -141,7 +140,7 @@ async fn stand_in(
     let listed = aside(move || litd_power::simulated::discover(&path))?;
     match timeout(patience, listed).await {
         Ok(Ok(domains)) => Ok(domains?),
-        // Its thread has panicked: it will not answer either.
+        // The thread has panicked: it will not answer either.
         Ok(Err(_)) | Err(_) => Err(DiscoveryError::Silent {
             socket: socket.to_owned(),
             patience,
@@ -157,7 +156,7 @@ async fn stand_in(
 pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory> {
     let mut found = Inventory::default();
     let deadline = Instant::now() + patience;
-    // What devices do not answer in time is to be told in time.
+    // Devices that do not answer in time have to be reported in time.
     let each = patience.mul_f64(PART);
     let mut searches = Vec::with_capacity(Source::ALL.len());
     for source in Source::ALL {
@@ -228,7 +227,7 @@ impl Devices {
     ) -> io::Result<()> {
         let name = domain.identity().address.clone();
         let worker = Worker::start(domain, &name, move |reply| {
-            // Once the loop is gone, nobody wants to know.
+            // Once the loop has ended the answer is not needed.
             let _ = reports.send((device, reply));
         })?;
         self.workers.push(worker);
@@ -245,7 +244,7 @@ impl Devices {
     ) {
         let deadline = Instant::now() + patience;
         for (worker, unanswered) in self.workers.iter().zip(&mut self.unanswered) {
-            // A device that was not looked at in time may say by now what it is.
+            // A device that was not examined in time may identify itself by now.
             for question in [Operation::Identify, Operation::Read] {
                 *unanswered += u32::from(worker.submit(question).is_ok());
             }
@@ -287,7 +286,7 @@ impl Devices {
         }
     }
 
-    /// Has a device do something; its answer comes as a [`Report`].
+    /// Has a device do an operation; its answer comes as a [`Report`].
     pub fn submit(&mut self, device: DeviceId, operation: Operation) {
         let Some(worker) = self.workers.get(device.0) else {
             log::error!(
@@ -304,8 +303,7 @@ impl Devices {
         }
     }
 
-    /// Notes an answer. Whether the loop is to hear of it: it is not if it is a late one to a
-    /// question of discovery.
+    /// Records an answer. Returns whether the loop gets it: not if it is a late one to a question of discovery.
     pub fn answered(&mut self, device: DeviceId) -> bool {
         match self.unanswered.get_mut(device.0) {
             Some(count) if *count > 0 => {

@@ -1,4 +1,4 @@
-//! In which job a scheduler has put a process: its control groups in procfs.
+//! The scheduler's job of a process, by its control groups in procfs.
 
 use std::fs::File;
 use std::io::{self, Read as _};

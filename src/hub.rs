@@ -1,6 +1,6 @@
-//! Where everything meets: events go into the core, what it wants done is done. Tasks share it
-//! on one thread and borrow it only between two `await`s, so that there is no queue in front of
-//! the core: a hook whose frame is not taken yet finds its socket full.
+//! The hub: events go into the core, and its effects are carried out. Tasks share it on one thread and borrow it
+//! only between two `await`s, so that there is no queue in front of the core: a hook whose frame is not taken yet
+//! finds its socket full.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,11 +30,11 @@ use crate::state::FileStore;
 /// The hub, as its tasks hold it.
 pub type Shared = Rc<RefCell<Hub>>;
 
-/// If the core's deadline has passed although it was told of the time, it waits for something
-/// else; so long passes until it is told again.
+/// If the core's deadline has passed although it was told the time, it waits for something else; it is told again
+/// after this.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 
-/// The core and what carries out its effects.
+/// The core, and the means to carry out its effects.
 #[derive(Debug)]
 pub struct Hub {
     core: Core<FileStore>,
@@ -67,7 +67,7 @@ pub fn hostname() -> String {
 }
 
 impl Hub {
-    /// A hub around a core, which publishes its baseline there. [`Hub::begin`] comes next.
+    /// A hub around a core, which publishes its baseline there. Call [`Hub::begin`] next.
     #[must_use]
     pub fn new(
         mut core: Core<FileStore>,
@@ -100,39 +100,39 @@ impl Hub {
         }
     }
 
-    /// Tells systemd nothing: this is not the daemon's life, but what comes before or after it.
+    /// Sends nothing to systemd: this core runs before or after the daemon's life.
     pub fn silence(&mut self) {
         self.notifier = Notifier::silent();
     }
 
-    /// Why the journal can't be written, if it can't.
+    /// Why the journal can't be written; `None` if it can.
     #[must_use]
     pub fn journal_trouble(&self) -> Option<String> {
         self.core.journal_trouble().map(str::to_owned)
     }
 
-    /// Does what the core wanted done when it was made.
+    /// Carries out the effects of the core's creation.
     pub fn begin(&mut self) {
         self.carry_out();
         self.look_around();
         self.notifier.ready();
     }
 
-    /// Now, after the core was told what the wall clock shows.
+    /// The time, after the core was told the wall clock's.
     fn now(&mut self) -> Nanos {
         let now = self.clock.now();
         self.core.wall_clock(now, self.clock.unix_seconds());
         now
     }
 
-    /// Tells the core what has happened, and does what it wants done.
+    /// Hands an event to the core, and carries out the effects.
     pub fn handle(&mut self, event: Event<'_>) {
         let now = self.now();
         self.core.handle(now, event);
         self.carry_out();
     }
 
-    /// A hook connected. It is [`Hub::leave`] that ends what begins here.
+    /// A hook connected. Each call needs one of [`Hub::leave`] later.
     pub fn join(&mut self, session: Rc<Session>, peer: Peer, home: Option<Home>) -> SessionId {
         self.last_session += 1;
         let id = SessionId(self.last_session);
@@ -155,12 +155,12 @@ impl Hub {
         self.handle(Event::Frame { session, bytes });
     }
 
-    /// Whose subordinate ids are, from now on.
+    /// Sets the owners of subordinate ids.
     pub fn set_owners(&mut self, owners: Owners) {
         self.core.set_owners(owners);
     }
 
-    /// With whom a process of this user is counted.
+    /// The crowd in which a process of this user is counted.
     #[must_use]
     pub fn crowd(&self, uid: u32, home: Option<&Home>) -> Crowd {
         self.core.crowd(uid, home)
@@ -172,37 +172,37 @@ impl Hub {
         self.core.is_attached(session)
     }
 
-    /// A hook announced a frame that can't be: why, in words.
+    /// A hook announced a frame of an impossible length: why, in words.
     pub fn no_frame(&mut self, session: SessionId, why: &str) {
         self.frames += 1;
         self.handle(Event::NoFrame { session, why });
     }
 
-    /// Whether a process has not connected far too often of late.
+    /// Whether a process may connect, because it has not connected far too often of late.
     pub fn may_knock(&mut self, peer: Peer) -> bool {
         let now = self.clock.now();
         self.core.may_knock(now, peer)
     }
 
-    /// The metrics' address can't be had.
+    /// The metrics' address is not available.
     pub fn metrics_elsewhere(&mut self, address: &str, at_first: bool, why: &io::Error) {
         self.core.metrics_elsewhere(address, at_first, why);
         self.carry_out();
     }
 
-    /// Litd has it again.
+    /// The metrics' address is litd's again.
     pub fn metrics_again(&mut self, address: &str) {
         self.core.metrics_again(address);
         self.carry_out();
     }
 
-    /// A client was sent away, because there are too many.
+    /// A client was disconnected, because there are too many.
     pub fn crowded_out(&mut self, uid: Option<u32>) {
         self.core.crowded_out(uid);
         self.carry_out();
     }
 
-    /// A client was not answered, because too much waits to be read.
+    /// A client was not answered, because too many answers wait to be read.
     pub fn unanswered(&mut self, uid: Option<u32>) {
         self.core.unanswered(uid);
         self.carry_out();
@@ -225,14 +225,14 @@ impl Hub {
     pub fn answered(&mut self, device: DeviceId, reply: Reply) {
         if self.devices.answered(device) {
             if let Reply::Holders(_) = reply {
-                // What the driver says of an id counts only if its process still lives.
+                // A driver's word about a process id counts only if that process still lives.
                 self.look_at_processes();
             }
             self.handle(Event::Device { device, reply });
         }
     }
 
-    /// Tells the core whose processes have ended, whoever has their connections now.
+    /// Tells the core which processes have ended, whoever has their connections now.
     fn look_at_processes(&mut self) {
         let sessions = self.sessions.iter();
         let doubted = sessions.filter_map(|(&id, session)| Some((id, session.doubt()?)));
@@ -241,7 +241,7 @@ impl Hub {
         }
     }
 
-    /// Gives everything back; [`Hub::is_stopped`] says when that is done.
+    /// Restores everything; [`Hub::is_stopped`] says when that is done.
     pub fn stop(&mut self) {
         self.notifier.stopping();
         self.handle(Event::Stop);
@@ -290,19 +290,20 @@ impl Hub {
         status
     }
 
-    /// What happened after event `after`.
+    /// The events after event `after`.
     #[must_use]
     pub fn events(&self, after: u64) -> Events {
         self.core.events(after)
     }
 
-    /// The devices that hold what the safe budget allows now that litd leaves, by address.
+    /// The devices that stay within the safe budget now that litd leaves, by address.
     #[must_use]
     pub fn held_on_exit(&self) -> Vec<String> {
         self.core.held_on_exit()
     }
 
-    /// The devices that hold what was found, and whose entries stay because a failed write may land, by address.
+    /// The devices that hold their caps found, and whose entries stay because a failed write may still be done
+    /// late, by address.
     #[must_use]
     pub fn may_land_on_exit(&self) -> Vec<String> {
         self.core.may_land_on_exit()
@@ -319,7 +320,7 @@ impl Hub {
         self.core.above_on_exit()
     }
 
-    /// Whether everything has been given back, and the process may end.
+    /// Whether everything is restored, and the process may end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped
@@ -343,7 +344,7 @@ impl Hub {
         self.core.deadline()
     }
 
-    /// For how long nothing need be done, if nothing happens.
+    /// How long to wait if no event comes.
     #[must_use]
     pub fn wait(&self) -> Duration {
         let left = self.core.deadline() - self.clock.now();
@@ -351,8 +352,8 @@ impl Hub {
         left.max(SHORTEST_WAIT)
     }
 
-    /// Whether so many frames have come and nothing is left to do at this moment: no operation
-    /// is under way, and hooks have all that was sent to them.
+    /// Whether so many frames have come and no work is left at this moment: no operation is under way, and hooks
+    /// have received all frames to them.
     #[must_use]
     pub fn is_quiet(&self, frames: u64) -> bool {
         self.frames >= frames
@@ -366,44 +367,44 @@ impl Hub {
         self.frames
     }
 
-    /// Told whenever something has been handled.
+    /// Notified after each event.
     #[must_use]
     pub fn progress(&self) -> Rc<Notify> {
         self.progress.clone()
     }
 
-    /// Tells everyone who waits for something to have become of what was asked.
+    /// Notified when the outcome of a request may have changed.
     #[must_use]
     pub fn changed(&self) -> Rc<Notify> {
         self.changed.clone()
     }
 
-    /// What became of a cap set by hand; nothing, as long as it is under way.
+    /// The outcome of an override; `None` while it is under way.
     #[must_use]
     pub fn outcome_by_hand(&self, device: &str) -> Option<Result<Watts, String>> {
         self.core.outcome_by_hand(device)
     }
 
-    /// Nobody waits any longer for a cap to be set by hand.
+    /// The client no longer waits for its override.
     pub fn give_up_by_hand(&mut self, device: &str) {
         let now = self.now();
         self.core.give_up_by_hand(now, device);
         self.carry_out();
     }
 
-    /// How far letting go of a device, or of all, has come.
+    /// The progress of releasing a device, or all of them.
     #[must_use]
     pub fn letting_go(&self, device: Option<&str>) -> Progress {
         self.core.letting_go(device)
     }
 
-    /// How far giving a job's devices back has come.
+    /// The progress of restoring a job's devices.
     #[must_use]
     pub fn giving_back(&self, job: &str) -> Progress {
         self.core.giving_back(job)
     }
 
-    /// Told when everything has been given back.
+    /// Notified when everything is restored.
     #[must_use]
     pub fn end(&self) -> Rc<Notify> {
         self.end.clone()
@@ -449,7 +450,7 @@ impl Hub {
         }
     }
 
-    /// Once a second: what only the system knows.
+    /// Once a second: checks files, sockets, the bus and the like.
     fn look_around(&mut self) {
         self.look_at_processes();
         self.core.store().keep_locks();

@@ -1,4 +1,4 @@
-//! Where hooks connect.
+//! The socket for hooks.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,16 +15,15 @@ use crate::server;
 use crate::session::{self, Caller};
 use crate::unread::{self, Room, Unread};
 
-/// Connections beyond those that the core admits: it takes a moment to refuse one, and wants to
-/// say why.
+/// Connections beyond those that the core admits: refusing one with a reason takes a moment.
 const SPARE: usize = 8;
 
-/// The kernel keeps twice so many bytes of what a hook does not read; directives are some tens of bytes, of
-/// which a record in the kernel takes some hundreds.
+/// The send buffer per hook, of which the kernel keeps twice as much; directives are some tens of bytes, which
+/// take some hundreds in the kernel.
 const SEND_BUFFER: usize = 8 * 1024;
 
-/// On kernels that give no handle of a peer it is looked so often whether connections wait. A
-/// process that began less than so long before it connects is asked to connect again.
+/// On kernels without handles of peers, how often to check whether connections wait. A process that began less
+/// than this before it connects is asked to connect again.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Accepts hooks for ever. `sessions` is how many the core admits; `longest` is the longest frame
@@ -73,7 +72,7 @@ pub async fn serve(
             }
             drop(place);
         });
-        // Its first words are heard before the next one is let in.
+        // The hook's first frame is read before the next connection is accepted.
         tokio::task::yield_now().await;
     }
 }
@@ -91,7 +90,7 @@ async fn next(listening: &Listening, processes: &Processes) -> Connection {
     accepted.await
 }
 
-/// Who connected. A peer without a process id is in no namespace of ours and can hold no GPU.
+/// The process at the other end. A peer without a process id is in a foreign namespace and can hold no GPU.
 fn peer(stream: &UnixStream) -> Option<Peer> {
     let credentials = stream.peer_cred().ok()?;
     let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok());

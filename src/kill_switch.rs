@@ -1,4 +1,4 @@
-//! Files whose being there turns litd off.
+//! Kill switches: files that turn litd off while they exist.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use litd_files as files;
 
-/// So much of a file is read for the reason.
+/// How much of a file is read for the reason.
 const LONGEST: u64 = 200;
 
-/// Why litd is to be off, if any of the files is there.
+/// Why litd has to be off, if any of the files exists.
 #[must_use]
 pub fn thrown(files: &[PathBuf]) -> Option<String> {
     files.iter().find_map(|file| {
@@ -25,21 +25,21 @@ pub fn thrown(files: &[PathBuf]) -> Option<String> {
                     false => format!("{shown} is there: {text}"),
                 })
             }
-            // A link that leads nowhere is there, too.
+            // A dangling link counts, too.
             Err(_) if fs::symlink_metadata(file).is_ok() => Some(format!("{shown} is there")),
             Err(error)
                 if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
             {
                 None
             }
-            // It may be there.
+            // The file may exist.
             Err(error) => Some(format!("{shown} can't be looked for: {error}")),
         }
     })
 }
 
 fn first_line(file: &Path) -> String {
-    // A file that can't be read is there all the same.
+    // A file that can't be read counts all the same.
     let text = files::head(file, LONGEST).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().next().unwrap_or_default().trim();
@@ -61,7 +61,7 @@ mod tests {
         fs::write(&files[0], "").unwrap();
         let why = format!("{} is there", files[0].display());
         assert_eq!(thrown(&files), Some(why));
-        // Whatever it is.
+        // Any kind of file.
         fs::remove_file(&files[0]).unwrap();
         fs::create_dir(&files[0]).unwrap();
         assert!(thrown(&files).unwrap().starts_with(&why_of(&files[0])));

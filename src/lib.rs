@@ -1,12 +1,12 @@
-//! litd, the daemon: everything around the pure core ([`litd_core`]) that needs a system. One
-//! thread runs the loop; each device has one of its own, because drivers block.
+//! litd, the daemon: everything around the pure core ([`litd_core`]) that needs a system. One thread runs the
+//! loop; each device has one of its own, because drivers block.
 //!
-//! - [`daemon`]: its life, from the configuration to the last cap that goes back;
-//! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its
-//!   faces; [`devices`]: its hands;
-//! - [`config`], [`state`], [`audit`]: what it reads and what survives it; [`locks`]:
-//!   whose the devices are, and [`lock_holders`] who says so;
-//! - [`passed`]: descriptors that peers pass along, which litd takes none of;
+//! - [`daemon`]: its life, from the configuration to the last cap that is restored;
+//! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its sockets; [`devices`]:
+//!   its drivers' threads;
+//! - [`config`], [`state`], [`audit`]: its configuration, state and log on disk; [`locks`]: which daemon has which
+//!   device, and [`lock_holders`]: who has a lock;
+//! - [`passed`]: descriptors that peers pass along, which litd refuses;
 //! - [`ports`]: who has the metrics' address, where litd does not;
 //! - [`clock`], `rig`: its time, or a test rig's.
 

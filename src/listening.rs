@@ -1,6 +1,5 @@
-//! A unix socket that others reach by its path, for as long as litd lives. Whoever empties `/run/litd` takes
-//! the path away, and litd would listen where nobody can come: the socket is made again there then.
-//! Connections that are open already do not end for that.
+//! A unix socket that clients reach by its path, for as long as litd lives. If somebody empties `/run/litd`, the
+//! path is gone and no client could connect: the socket is made again there then. Open connections stay open.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -30,19 +29,19 @@ use crate::passed::{self, Closers, Connection};
 use crate::server::{self, own_by};
 use litd_files as files;
 
-/// So many may wait to be accepted, unless the kernel has a smaller bound (`net.core.somaxconn`).
+/// How many connections may wait to be accepted, unless the kernel's bound is smaller (`net.core.somaxconn`).
 pub const BACKLOG: i32 = 4096;
 
-/// Whether those who close connections have caught up is looked at so often.
+/// How often to check whether the closing threads have caught up.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Why a socket can't be listened on.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// Somebody else answers there.
+    /// Another process answers there.
     #[error("{}: another process listens here", .0.display())]
     Taken(PathBuf),
-    /// Something is there that is no socket, and is not removed.
+    /// The file there is no socket, and is not removed.
     #[error("{}: is not a socket; remove it, or configure another path", .0.display())]
     NoSocket(PathBuf),
     /// The system refuses.
@@ -50,7 +49,7 @@ pub enum BindError {
     Io {
         /// The socket's path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }
@@ -62,7 +61,7 @@ pub struct Listening {
     closers: Closers,
     open: RefCell<Open>,
     standing: RefCell<Standing>,
-    /// Whoever waits for a connection waits at a socket that is not there any more.
+    /// Wakes tasks that wait for a connection at a socket that was replaced.
     renewed: Notify,
 }
 
@@ -78,17 +77,17 @@ struct Place {
 #[derive(Debug)]
 struct Open {
     listener: Rc<UnixListener>,
-    /// Whether the kernel lets nobody pass descriptors to it.
+    /// Whether the kernel refuses descriptors that peers pass to it.
     refuses_passed: bool,
-    /// Opened as a place only. As long as it is open its number is no other file's.
+    /// Opened as a path only. While it is open its inode number is not reused.
     file: File,
 }
 
-/// Whether others reach the socket, as far as was told.
+/// Whether clients reach the socket, as far as was reported.
 #[derive(Debug, PartialEq, Eq)]
 enum Standing {
     Reached,
-    /// Somebody has removed it, and this keeps it from being made again.
+    /// The socket was removed, and this error keeps it from being made again.
     Removed {
         why: String,
     },
@@ -129,12 +128,12 @@ impl Listening {
             }
             let listener = self.listener();
             tokio::select! {
-                // Of a socket that was replaced none is accepted any more: whoever asks the new one whether
-                // connections wait knows of all of them.
+                // At a socket that was replaced no connection is accepted any more, so that a check of the new one
+                // sees all waiting connections.
                 biased;
                 () = self.renewed.notified() => {}
                 stream = server::accept(|| listener.accept()) => {
-                    // Of the socket that it was made to: it is this one until the next await.
+                    // The connection was made to this socket, which stays the same until the next await.
                     let refuses = self.open.borrow().refuses_passed;
                     let closers = (!refuses).then(|| self.closers.clone());
                     return Connection::new(stream, closers);
@@ -143,14 +142,14 @@ impl Listening {
         }
     }
 
-    /// What is listened on at this moment.
+    /// The socket that is listened on at this moment.
     #[must_use]
     pub fn listener(&self) -> Rc<UnixListener> {
         self.open.borrow().listener.clone()
     }
 
-    /// Sees to it that others reach the socket by its path, and makes it again there if they don't.
-    /// What there is to tell of that is told once.
+    /// Checks that clients reach the socket by its path, and makes it again there if they don't. Returns each new
+    /// message once.
     pub fn keep(&self) -> Option<String> {
         if self.is_reached() {
             self.standing.replace(Standing::Reached);
@@ -182,10 +181,10 @@ impl Listening {
         }
     }
 
-    /// Removes the socket's file, unless it is another's by now.
+    /// Removes the socket's file, unless another process has replaced it.
     pub fn remove(&self) {
         if self.is_reached() {
-            // It may be gone the next moment: systemd removes the runtime directory.
+            // The file may be gone any moment: systemd removes the runtime directory.
             let _ = fs::remove_file(&self.place.path);
         }
     }
@@ -215,7 +214,7 @@ impl Place {
         files::make_open(directory).map_err(|cause| self.failed(cause))
     }
 
-    /// Removes a socket that nobody listens on any more.
+    /// Removes a socket file that no process listens on any more.
     fn clear(&self) -> Result<(), BindError> {
         let Ok(there) = fs::symlink_metadata(&self.path) else {
             return Ok(());
@@ -224,7 +223,7 @@ impl Place {
             return Err(BindError::NoSocket(self.path.clone()));
         }
         match knock(&self.path) {
-            // One with a full queue, or of another type, is somebody's as well.
+            // A full queue, or another type of socket, means that a process has it.
             Ok(()) | Err(Errno::EAGAIN | Errno::EPROTOTYPE) => {
                 Err(BindError::Taken(self.path.clone()))
             }
@@ -250,7 +249,7 @@ impl Place {
             .read(true)
             .custom_flags((OFlag::O_PATH | OFlag::O_NOFOLLOW).bits());
         let file = as_place.open(&self.path)?;
-        // By its path it may be another file the next moment.
+        // By its path, another file might be changed the next moment.
         let itself = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let Permissions(mode) = self.permissions;
         let mode = match own_by(&itself, &self.group) {
@@ -273,8 +272,8 @@ impl Place {
     }
 }
 
-/// Connects to a socket and leaves. It never waits, also if whoever listens there accepts nobody. One that is being
-/// killed and can't end listens for nobody.
+/// Connects to a socket and disconnects. Never waits, even if the listener accepts nobody. A listener that is
+/// being killed and can't end counts as none.
 fn knock(path: &Path) -> Result<(), Errno> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let visitor = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

@@ -1,8 +1,8 @@
 //! Locks of a daemon that is being killed and can't end, because a call to a driver that hangs keeps one of its
-//! threads in the kernel. Its locks stay until that driver answers, perhaps until the node boots, and meanwhile nobody
-//! would give back the other devices' caps. Such a process runs no instruction of its own any more: it can only finish
-//! the call that it is in, and the undo journal names what that may write. So whoever finds a lock with it puts a
-//! file of its own, locked, in the lock's place.
+//! threads in the kernel. Its locks stay until that driver answers, perhaps until the node boots, and meanwhile
+//! the other devices' caps would not be restored. Such a process runs no instruction of its own any more: it can
+//! only finish that call, and the undo journal names what the call may write. So a new daemon that meets such a
+//! lock puts a file of its own, locked, in the lock's place.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,16 +18,16 @@ use litd_files as files;
 /// A lock's file, locked, or why it can't be.
 #[derive(Debug)]
 pub enum Locked {
-    /// It is ours.
+    /// The lock is ours.
     Ours(File),
-    /// Another process has it: the file, to read what that wrote down about itself.
+    /// Another process has the lock: the file, to read that process's note about itself.
     Taken(File),
 }
 
-/// So often a lock's file is opened anew because somebody has put another one in its place meanwhile.
+/// How often to open a lock's file anew because another process has replaced it meanwhile.
 const TRIES: usize = 8;
 
-/// Locks a file, which `open` opens; takes the place of a process that has it, is being killed and can't end.
+/// Locks a file, which `open` opens; replaces the lock of a process that is being killed and can't end.
 ///
 /// # Errors
 /// What `open` says, or what the system says of locking it.
@@ -36,7 +36,7 @@ pub fn lock(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Lock
     for _ in 0..TRIES {
         match file.try_lock() {
             Ok(()) if files::still_at(&file, path).is_some() => return Ok(Locked::Ours(file)),
-            // Another daemon has put its own in this one's place.
+            // Another daemon has replaced this file.
             Ok(()) => file = open()?,
             Err(TryLockError::WouldBlock) => {
                 let new = match is_held_by_the_dying(&file) {
@@ -51,13 +51,13 @@ pub fn lock(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Lock
     Ok(Locked::Taken(file))
 }
 
-/// Puts a locked file in the place of one whose holder is being killed. Of several who do that one comes first, and
-/// the others find its lock.
+/// Replaces a lock whose holder is being killed by a locked file. If several processes do that, the first one
+/// wins, and the others find its lock.
 fn take_place(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Option<File>> {
     let Some(directory) = path.parent() else {
         return Ok(None);
     };
-    // Nobody else does the same while this is locked.
+    // A lock on the directory: processes that would do the same wait here.
     let turn = File::open(directory)?;
     if turn.try_lock().is_err() {
         return Ok(None);
@@ -95,13 +95,13 @@ fn take_place(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Op
 
 /// Whether the process that has a file locked is being killed, and does not run any more.
 pub fn is_held_by_the_dying(file: &File) -> bool {
-    // What a process writes into its lock may be old; this is the kernel's word.
+    // A process's note in its lock may be old; the kernel's word counts.
     let holder = file.metadata().ok();
     let holder = holder.and_then(|about| Held::now(Path::new("/proc")).pid_of(&about));
     holder.is_some_and(is_dying)
 }
 
-/// Whether every thread of a process has ended or is to be killed as soon as the kernel lets it go.
+/// Whether every thread of a process has ended or will end as soon as its system call returns.
 pub fn is_dying(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;
@@ -111,7 +111,7 @@ pub fn is_dying(pid: u32) -> bool {
         let status = thread.and_then(|thread| fs::read_to_string(thread.path().join("status")));
         match status {
             Ok(status) if ends(&status) => any = true,
-            // It has ended since.
+            // The thread has ended since.
             Err(error) if error.kind() == io::ErrorKind::NotFound => any = true,
             _ => return false,
         }
@@ -149,7 +149,7 @@ mod tests {
         assert!(ends(&status("D (disk sleep)", killed, none)));
         assert!(ends(&status("D (disk sleep)", none, killed)));
         assert!(ends(&status("Z (zombie)", none, none)));
-        // It hangs, and may go on; so may one that is stopped, or that other signals wait for.
+        // A thread that hangs may go on; so may one that is stopped, or that has other signals pending.
         assert!(!ends(&status("D (disk sleep)", none, none)));
         assert!(!ends(&status("T (stopped)", "0000000000004000", none)));
         assert!(!ends(""));
@@ -164,7 +164,7 @@ mod tests {
         let held = open().unwrap();
         held.try_lock().unwrap();
         let pid = Held::now(Path::new("/proc")).pid_of(&held.metadata().unwrap());
-        // Some file systems have other numbers there than the kernel: then nobody's place is taken.
+        // On some file systems the kernel's numbers differ: then no lock is replaced.
         assert!(pid.is_none_or(|pid| pid == std::process::id()));
         assert!(!is_held_by_the_dying(&held));
         assert!(matches!(lock(&path, open), Ok(Locked::Taken(_))));
@@ -172,7 +172,7 @@ mod tests {
         assert!(matches!(lock(&path, open), Ok(Locked::Ours(_))));
     }
 
-    /// Another daemon has put its own file in the place of the one that was opened.
+    /// Another daemon has put its own file in place of the opened one.
     #[test]
     fn a_lock_that_lies_nowhere_is_none() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Who holds litd's locks, as the kernel tells. Nothing is opened or locked to see that: a lock that
-//! was tried, if only for a moment, would keep a daemon from starting in that moment.
+//! Holders of litd's locks, as the kernel tells. No file is opened or locked to see that: trying a lock, if only
+//! for a moment, would keep a daemon from starting in that moment.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
@@ -17,9 +17,9 @@ pub struct Holder {
     pub file: PathBuf,
     /// The process.
     pub pid: u32,
-    /// Its name, where procfs tells it.
+    /// The process's name, where procfs tells it.
     pub name: Option<String>,
-    /// The state directory that it wrote down, if it is a daemon that has locked a device.
+    /// The state directory in its note, if it is a daemon that has locked a device.
     pub state: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// As `proc` tells, which is where procfs is. Nothing is known where it does not.
+    /// Reads the list of the procfs at `proc`. The result is empty where there is none.
     #[must_use]
     pub fn now(proc: &Path) -> Self {
         Self {
@@ -51,20 +51,21 @@ impl Held {
         }
     }
 
-    /// Who holds a device's lock in this directory of locks; nobody, or nobody that may be seen.
+    /// The holder of a device's lock in this directory of locks; `None` if there is none, or none that may be
+    /// seen.
     #[must_use]
     pub fn of_device(&self, directory: &Path, address: &str) -> Option<Holder> {
         let mut holder = self.of_file(locks::file(directory, address))?;
         let about = litd_files::read(&holder.file, 4096).unwrap_or_default();
         let about = String::from_utf8_lossy(&about);
-        // What a dead daemon wrote says nothing of whoever has the lock now.
+        // A dead daemon's note says nothing of the present holder.
         let written = about.trim_end().split_once(' ');
         let written = written.filter(|(pid, _)| *pid == holder.pid.to_string());
         holder.state = written.map(|(_, state)| PathBuf::from(state));
         Some(holder)
     }
 
-    /// Who holds the lock of a state directory.
+    /// The holder of a state directory's lock.
     #[must_use]
     pub fn of_state(&self, directory: &Path) -> Option<Holder> {
         self.of_file(state::lock(directory))
@@ -80,7 +81,7 @@ impl Held {
             file.ino()
         );
         self.list.lines().find_map(|line| {
-            // 7: FLOCK ADVISORY WRITE 4711 00:1a:815 0 EOF; of one that waits: 7: -> FLOCK ...
+            // 7: FLOCK ADVISORY WRITE 4711 00:1a:815 0 EOF; a waiting one: 7: -> FLOCK ...
             let mut words = line.split_whitespace().skip(1);
             let is_lock = words.next() == Some("FLOCK");
             let (pid, place) = (words.nth(2)?, words.next()?);

@@ -1,11 +1,10 @@
-//! Whose the node's devices are. Each device has a lock file, named by its address, in a directory
-//! that all daemons of a node share (`/run/litd/devices`), whatever their state directories are: of
-//! two daemons with the same device the second is refused. Beside a device's lock file a link points
-//! to the state directory whose undo journal may name the device, for as long as that journal names
-//! any: after a crash, a daemon with another state directory finds it. A file beside the link has the
-//! id that stands in that journal's first line: another journal in its place, such as one on the
-//! disk below a file system that is not mounted, is not taken for it. All are gone once the node boots, as
-//! caps are.
+//! Locks of the node's devices. Each device has a lock file, named by its address, in a directory that all daemons
+//! of a node share (`/run/litd/devices`), whatever their state directories are: of two daemons with the same
+//! device the second is refused. Beside a device's lock file a link points to the state directory whose undo
+//! journal may name the device, for as long as that journal names any: after a crash, a daemon with another state
+//! directory finds it. A file beside the link has the id from that journal's first line: another journal in its
+//! place, such as one on the disk below a file system that is not mounted, is not taken for it. All these files
+//! are gone once the node boots, as caps are.
 //!
 //! ```text
 //! /run/litd/devices/0000:85:00.0              locked by the daemon, whose process and state it names
@@ -33,13 +32,13 @@ use crate::lock::{self, Locked};
 use crate::state::named;
 use litd_files as files;
 
-/// What a link's name ends with.
+/// The end of a link's name.
 const JOURNAL: &str = ".journal";
 
-/// What the name of the file with the journal's id ends with.
+/// The end of the name of the file with the journal's id.
 const ID: &str = ".journal-id";
 
-/// No id has more bytes.
+/// The longest id, in bytes.
 const LONGEST_ID: u64 = 64;
 
 /// A device is another daemon's.
@@ -51,33 +50,32 @@ const LONGEST_ID: u64 = 64;
 pub struct Taken {
     /// The device.
     pub address: String,
-    /// Its process and its state directory, as it wrote them down.
+    /// The other daemon's process and state directory, by its own note.
     pub holder: String,
 }
 
-/// Where the undo journal is that may name a device.
+/// The place of an undo journal that may name a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembered {
-    /// The device; what no file's name may hold is replaced.
+    /// The device; characters that a file name can't have are replaced.
     pub address: String,
     /// The state directory.
     pub state: PathBuf,
-    /// The journal's id, where that is known.
+    /// The journal's id, where known.
     pub id: Option<String>,
 }
 
-/// The locks of a daemon's devices, for as long as it lives. The kernel gives them back however
-/// the process ends.
+/// The locks of a daemon's devices, for as long as it lives. The kernel releases them however the process ends.
 #[derive(Debug)]
 pub struct DeviceLocks {
     directory: PathBuf,
-    /// Of the daemon that has them.
+    /// The daemon's state directory.
     state: PathBuf,
-    /// Two domains may be parts of one device. In order, so that of two daemons that start at the
-    /// same time one gets all of them.
+    /// Two domains may be parts of one device. Sorted, so that of two daemons that start at the same time one gets
+    /// all of them.
     addresses: BTreeSet<String>,
     hold: RefCell<Hold>,
-    /// The state directory, and the id of its journal, that all links have by now.
+    /// The state directory, and the id of its journal, in all links.
     remembered: RefCell<Option<(PathBuf, Option<String>)>>,
 }
 
@@ -85,13 +83,13 @@ pub struct DeviceLocks {
 enum Hold {
     /// All devices are locked: each one's file, in the order of their addresses.
     All { files: Vec<File> },
-    /// They could not be: no cap may be changed, but to undo.
+    /// The locks could not be taken: no cap may be changed, except to restore it.
     Nothing { why: String },
 }
 
 impl DeviceLocks {
-    /// Takes the locks of these devices for a daemon with this state directory. Where the directory
-    /// of locks can't be used the answer is one with which nothing can be remembered.
+    /// Takes the locks of these devices for a daemon with this state directory. Where the directory of locks can't
+    /// be used the result can't remember anything.
     ///
     /// # Errors
     /// Another process has one of them.
@@ -122,9 +120,8 @@ impl DeviceLocks {
         })
     }
 
-    /// Sees to it that the devices are still locked: whoever has emptied `/run/litd` has removed the
-    /// locks, and another daemon could take the devices. They are taken again then, and what links
-    /// remembered is remembered again.
+    /// Checks that the devices are still locked: if somebody has emptied `/run/litd`, the locks are gone and
+    /// another daemon could take the devices. They are locked again then, and the links are made again.
     ///
     /// # Errors
     /// The devices are not locked: no cap may be changed, but to undo.
@@ -158,7 +155,7 @@ impl DeviceLocks {
         }
     }
 
-    /// Locks what is not locked by its name any more. Whether there was anything.
+    /// Locks again each device whose lock file is gone. Returns whether there was one.
     fn renew(&self, files: &mut [File]) -> Result<bool, Refusal> {
         let mut renewed = false;
         for (address, held) in self.addresses.iter().zip(files) {
@@ -171,8 +168,8 @@ impl DeviceLocks {
         Ok(renewed)
     }
 
-    /// Has the links point to a state directory, whose journal has this id. The journal is on the disk by
-    /// then, and no device that it names is written if this failed.
+    /// Makes the links point to a state directory, whose journal has this id. The journal is on disk by then, and
+    /// no device that it names is written if this failed.
     ///
     /// # Errors
     /// The devices are not locked, or a link can't be made.
@@ -207,7 +204,7 @@ impl DeviceLocks {
         Ok(())
     }
 
-    /// The journal in this state directory is about to get another id.
+    /// Announces that the journal in this state directory is about to get another id.
     ///
     /// # Errors
     /// A link to it still has one.
@@ -221,11 +218,11 @@ impl DeviceLocks {
         Ok(())
     }
 
-    /// The journal in this state directory names no device any more.
+    /// Announces that the journal in this state directory names no device any more.
     pub fn forget(&self, state: &Path) {
         *self.remembered.borrow_mut() = None;
         for address in self.addresses.iter().filter(|it| self.points_to(it, state)) {
-            // One that stays points to a journal without entries.
+            // A link that stays points to a journal without entries.
             let _ = fs::remove_file(self.link(address));
             let _ = remove_id(&self.directory, &file_name(address));
         }
@@ -237,7 +234,7 @@ impl DeviceLocks {
         self.addresses.contains(address)
     }
 
-    /// Whether this is one of the devices, by the name that its file has.
+    /// Whether this is one of the devices, by its file name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.addresses.iter().any(|it| file_name(it) == name)
@@ -257,13 +254,13 @@ impl DeviceLocks {
         self.locks(address) && link.is_ok_and(|there| !is_same(&there, state))
     }
 
-    /// Where the journals are that may name devices of these; each state directory once.
+    /// The places of journals that may name these devices; each state directory once.
     #[must_use]
     pub fn remembered(&self) -> Vec<Remembered> {
         let names = self.addresses.iter().map(|it| file_name(it));
         let all = names.filter_map(|name| Remembered::read(&self.directory, &name));
         let (known, mut all): (Vec<_>, Vec<_>) = all.partition(|it| it.id.is_some());
-        // One with an id says more.
+        // A place with an id is better.
         all.splice(..0, known);
         let mut found: Vec<Remembered> = Vec::new();
         for it in all {
@@ -319,7 +316,7 @@ fn lock(directory: &Path, state: &Path, address: &str) -> Result<File, Refusal> 
     Ok(file)
 }
 
-/// What the process that has a lock wrote down about itself.
+/// The note of the process that has a lock, about itself.
 fn holder(file: File) -> String {
     let mut about = String::new();
     let _ = file.take(4096).read_to_string(&mut about);
@@ -329,11 +326,11 @@ fn holder(file: File) -> String {
     }
 }
 
-/// A directory in which nobody else can put, replace or lock a file.
+/// Makes a directory in which no other user can put, replace or lock a file.
 fn make_private(directory: &Path) -> io::Result<()> {
     let failed = |error| named(directory, &error);
     if let Some(parent) = directory.parent() {
-        // Sockets for others may lie there as well.
+        // The parent may contain sockets for others as well.
         files::make_open(parent).map_err(failed)?;
     }
     match DirBuilder::new().mode(0o700).create(directory) {
@@ -350,7 +347,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a lock's file. A link, or something that waits for a reader, is none.
+/// Opens a lock's file. A link or a pipe is refused.
 fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
@@ -366,7 +363,7 @@ fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// An address as a file's name: what may stand in neither is replaced by its number.
+/// An address as a file name: characters that can't be in one are replaced by their numbers.
 fn file_name(address: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || ":.-_".contains(c);
     let mut name = String::new();
@@ -379,8 +376,8 @@ fn file_name(address: &str) -> String {
     name
 }
 
-/// Where the undo journals are that may name devices of this node, whoever's devices they are.
-/// Nothing, where nothing was ever locked.
+/// The places of undo journals that may name devices of this node, whichever daemon's they are. Empty where no
+/// device was ever locked.
 ///
 /// # Errors
 /// The directory is there and can't be read.
@@ -400,7 +397,7 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
     Ok(found)
 }
 
-/// Takes away the id of the journal that may name a device: its place alone is known then.
+/// Removes the id of the journal that may name a device: afterwards only its place is known.
 fn remove_id(directory: &Path, name: &str) -> io::Result<()> {
     let path = directory.join(format!("{name}{ID}"));
     match fs::remove_file(&path) {
@@ -423,19 +420,19 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 impl Remembered {
-    /// What is remembered of the device with this file name, if anything is.
+    /// The place remembered for the device with this file name, if there is one.
     fn read(directory: &Path, name: &str) -> Option<Self> {
         let state = fs::read_link(directory.join(format!("{name}{JOURNAL}"))).ok()?;
         let id = files::text(&directory.join(format!("{name}{ID}")), LONGEST_ID).ok();
         Some(Self {
             address: name.to_owned(),
             state,
-            // An empty one was being written when its daemon died.
+            // An empty id was being written when its daemon died.
             id: id.filter(|id| !id.is_empty()),
         })
     }
 
-    /// What remembers it.
+    /// The link that remembers it.
     #[must_use]
     pub fn link(&self, directory: &Path) -> PathBuf {
         directory.join(format!("{}{JOURNAL}", self.address))
@@ -480,7 +477,7 @@ mod tests {
                 "{GPU}: litd runs already on this device, as process {pid} with the state directory /var/lib/one"
             )
         );
-        // Other devices are nobody's, also after a refusal.
+        // Devices of no other daemon are free, also after a refusal.
         let other = take(&locks, "/var/lib/two", &["0000:05:00.0"]).unwrap();
         drop((first, other));
         take(&locks, "/var/lib/two", &[GPU]).unwrap();
@@ -504,7 +501,7 @@ mod tests {
         assert_eq!(left[0].address, GPU);
         assert_eq!(left[0].state, Path::new("/var/lib/one"));
         assert_eq!(left[0].id.as_deref(), Some("1"));
-        // Whoever comes next and has nothing to do with a device leaves its link alone.
+        // A later daemon without this device leaves its link alone.
         let next = take(&locks, "/var/lib/two", &[GPU]).unwrap();
         assert_eq!(next.remembered(), left[..1]);
         let two = Path::new("/var/lib/two");
@@ -551,7 +548,7 @@ mod tests {
         DirBuilder::new().mode(0o700).create(&linked).unwrap();
         symlink(root.path().join("victim"), linked.join(GPU)).unwrap();
         for directory in [open, elsewhere, linked] {
-            // No cap is changed, and whatever was left can be given back.
+            // No cap is changed, and a predecessor's caps can be restored.
             let locks = take(&directory, "/var/lib/one", &[GPU]).unwrap();
             let refused = locks.remember(Path::new("/var/lib/one"), None).unwrap_err();
             assert!(

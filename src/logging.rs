@@ -1,6 +1,6 @@
-//! The log: structured entries to journald where it listens, lines on stderr otherwise. Whoever takes them may
-//! be slow, or hang for as long as his disk does. So they wait in a queue ([`queue`]) for a thread that writes
-//! them: nothing that litd does waits for its log.
+//! The log: structured entries to journald where it listens, lines on stderr otherwise. Both may be slow, or hang
+//! for as long as a disk does. So lines wait in a queue ([`queue`]) for a thread that writes them, and the rest of
+//! litd never waits for its log.
 
 mod queue;
 
@@ -17,7 +17,7 @@ use systemd_journal_logger::{JournalLog, connected_to_journal};
 use crate::config::Level;
 use queue::{Queue, Sink};
 
-/// At the process's end its last lines may take so long.
+/// How long the last lines may take at the process's end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 static QUEUE: Queue = Queue::new();
@@ -25,7 +25,7 @@ static QUEUE: Queue = Queue::new();
 /// Begins to log, once per process.
 pub fn start(level: Level) {
     set_level(level);
-    // Whoever has set a logger before has taken over: a test, or litctl.
+    // A logger that was set before, by a test or litctl, has taken over.
     if log::set_logger(&QUEUE).is_ok() {
         QUEUE.write_to(match JournalLog::new() {
             Ok(journal) if connected_to_journal() => {
@@ -36,12 +36,12 @@ pub fn start(level: Level) {
     }
 }
 
-/// Waits a moment until what was logged is written.
+/// Waits a moment until all lines are written.
 pub fn flush() {
     QUEUE.wait_until_written(LAST_WORDS);
 }
 
-/// Sees to it that what was logged is written, as far as that takes a moment only, when this is dropped.
+/// Writes all remaining lines when this is dropped, if that takes a moment only.
 #[derive(Debug)]
 pub struct Flushed;
 
@@ -51,11 +51,11 @@ impl Drop for Flushed {
     }
 }
 
-/// Writes a line on stderr, after all that was logged. A reader that does not read it holds nobody up for
-/// longer than a moment.
+/// Writes a line on stderr, after all that was logged. A reader that does not read it delays nobody for longer
+/// than a moment.
 pub fn last_words(line: &str) {
     flush();
-    // In one piece: other daemons may write to the same place.
+    // In one write: other daemons may write to the same place.
     let write = |line: &str| drop(std::io::stderr().write_all(line.as_bytes()));
     let (done, written) = std::sync::mpsc::channel();
     let its = line.to_owned();
@@ -71,7 +71,7 @@ pub fn last_words(line: &str) {
     }
 }
 
-/// What there is to tell, once each time, when lines of the log begin to be dropped.
+/// The message, once each time, when lines of the log begin to be dropped.
 pub fn begins_to_drop() -> Option<&'static str> {
     QUEUE.begins_to_drop().then_some(
         "whoever takes litd's log (journald, or who reads its standard error) takes no more of it: lines are \
@@ -79,7 +79,7 @@ pub fn begins_to_drop() -> Option<&'static str> {
     )
 }
 
-/// Changes what is important enough to be logged.
+/// Changes the least important level that is logged.
 pub fn set_level(level: Level) {
     log::set_max_level(match level {
         Level::Error => LevelFilter::Error,
@@ -147,7 +147,7 @@ impl Source for Fields<'_> {
 
 impl Sink for JournalLog {
     fn write(&self, record: &Record<'_>) {
-        // Nobody can be told that it does not take this.
+        // There is nowhere to report that journald refuses a line.
         let _ = self.journal_send(record);
     }
 }
@@ -156,13 +156,13 @@ struct Stderr;
 
 impl Sink for Stderr {
     fn write(&self, record: &Record<'_>) {
-        // Nobody can be told that stderr is closed.
+        // There is nowhere to report that stderr is closed.
         let _ = std::io::stderr().write_all(line(record).as_bytes());
     }
 }
 
-/// One line: level where it is not the usual one, text, fields that it is about. Names come from
-/// jobs, so that control characters are shown, not obeyed.
+/// A record in one line: level where it is not the usual one, text, fields. Names come from jobs, so control
+/// characters are escaped.
 fn line(record: &Record<'_>) -> String {
     struct About<'a>(&'a mut String);
     impl<'kvs> VisitSource<'kvs> for About<'_> {

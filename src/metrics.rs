@@ -322,8 +322,8 @@ fn jobs(status: &Status, out: &mut Samples<'_>, value: fn(&JobStatus) -> Option<
     }
 }
 
-/// One series per thing that it can be, 1 at what it is. (`OpenMetrics` has a type for this, but
-/// its label has another name than 0.0.4 would use, and queries must not depend on the format.)
+/// A series for each possible value, 1 for the present one. (`OpenMetrics` has a type for this, but its label has
+/// another name than 0.0.4 would use, and queries must not depend on the format.)
 fn one_of<T: PartialEq>(
     out: &mut Samples<'_>,
     labels: &[Label<'_>],

@@ -1,4 +1,4 @@
-//! Where Prometheus asks.
+//! The HTTP server for Prometheus.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,13 +21,12 @@ use crate::unread;
 /// Connections at a time.
 const SEATS: usize = 32;
 
-/// An address that somebody else has is tried again after so long.
+/// An address that another process has is tried again after so long.
 const AGAIN: Duration = Duration::from_secs(10);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Any user may have the port already. Nothing that litd does needs metrics, so that is told, and keeps litd
-/// from nothing.
+/// Any user may have the port already. litd works without metrics, so this is logged and litd goes on.
 pub async fn listen(address: SocketAddr) -> Option<TcpListener> {
     match bind(address).await {
         Ok(listener) => Some(listener),
@@ -42,7 +41,7 @@ pub async fn listen(address: SocketAddr) -> Option<TcpListener> {
     }
 }
 
-/// Waits until the address can be had, and has that told: whoever has it may tell anything there.
+/// Waits until the address is free, and reports that it is not: the process that has it may serve anything there.
 pub async fn listen_later(address: SocketAddr, hub: &Shared) -> TcpListener {
     let named = address.to_string();
     let mut at_first = true;
@@ -67,7 +66,7 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Answers for ever.
+/// Serves for ever.
 pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
     let seats = Seats::new(SEATS);
     loop {
@@ -86,7 +85,7 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
         let waiting = answers.connection(None);
         tokio::task::spawn_local(async move {
             let serving = server::http(stream, server::PATIENCE, |request| {
-                // There is an answer at once, and whoever does not read it may be told to leave.
+                // The answer is ready at once, and a client that does not read it may be disconnected.
                 seat.is_answered();
                 std::future::ready(waiting.admit(respond(&hub, &request), &hub))
             });
@@ -100,7 +99,7 @@ pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
     }
 }
 
-/// Whose connections are counted together: any local user has all of 127.0.0.0/8.
+/// The client with whose connections this one is counted: any local user has all of 127.0.0.0/8.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),

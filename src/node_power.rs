@@ -1,5 +1,5 @@
-//! The node's power as `litd-node-power` tells it in a file: another process speaks to the BMC, and
-//! nothing here waits for it.
+//! The node's power from the file of `litd-node-power`: another process speaks to the BMC, and nothing here waits
+//! for it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ use serde::Deserialize;
 
 use litd_files as files;
 
-/// No such file is longer.
+/// The longest such file, in bytes.
 const LONGEST: u64 = 64 * 1024;
 
 /// The file.
 #[derive(Debug)]
 pub struct NodePowerFile {
     path: PathBuf,
-    /// Which reading was seen last. The first may be of long ago.
+    /// The last reading that was seen. The first one may be of long ago.
     seen: Option<(String, u64)>,
 }
 
-/// What is in it. Other keys are for people.
+/// The file's contents. Other keys are for people.
 #[derive(Debug, Deserialize)]
 struct Told {
     run: String,
@@ -35,7 +35,7 @@ struct Told {
 }
 
 impl NodePowerFile {
-    /// A file that may be there, or may come.
+    /// A file that may exist now or later.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl NodePowerFile {
         }
     }
 
-    /// A reading that was not seen yet. What can't be read is none.
+    /// A new reading. An unreadable file counts as none.
     pub fn poll(&mut self) -> Option<NodeReading> {
         let text = files::read(&self.path, LONGEST).ok()?;
         let told: Told = serde_json::from_slice(&text).ok()?;
@@ -80,7 +80,7 @@ mod tests {
             );
             std::fs::write(&path, text).unwrap();
         };
-        // Nobody knows how old it is.
+        // The reading's age is unknown.
         put(7, "5000.0");
         assert_eq!(file.poll(), None);
         put(8, "5100.0");

@@ -1,5 +1,5 @@
-//! What systemd is told: ready, alive, what is going on. Without systemd nothing is. It is waited for in no
-//! case: what its socket has no room for is said again later.
+//! Messages to systemd: ready, alive, present activity. Without systemd none are sent. Sending never waits: a
+//! message for which the socket has no room is sent again later.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,12 +16,12 @@ pub struct Notifier {
     watchdog: Option<Duration>,
     fed: Option<Instant>,
     status: String,
-    /// Whether systemd is still to hear that the daemon works.
+    /// Whether systemd has yet to hear that the daemon is ready.
     owes_ready: bool,
 }
 
 impl Notifier {
-    /// To systemd, if it has started this process and wants to hear of it.
+    /// A line to systemd, if it has started this process and wants messages.
     #[must_use]
     pub fn from_environment() -> Self {
         let socket = std::env::var_os("NOTIFY_SOCKET");
@@ -33,7 +33,7 @@ impl Notifier {
         }
     }
 
-    /// To nobody.
+    /// A line to nobody.
     #[must_use]
     pub fn silent() -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Notifier {
         }
     }
 
-    /// Whether anybody reads [`Notifier::status`].
+    /// Whether [`Notifier::status`] has a reader.
     #[must_use]
     pub fn is_listening(&self) -> bool {
         self.socket.is_some()
@@ -64,7 +64,7 @@ impl Notifier {
         };
     }
 
-    /// The daemon gives everything back and ends.
+    /// The daemon restores everything and ends.
     pub fn stopping(&self) {
         self.send(&[NotifyState::Stopping]);
     }
@@ -82,7 +82,7 @@ impl Notifier {
         }
     }
 
-    /// One line for `systemctl status`.
+    /// A line for `systemctl status`.
     pub fn status(&mut self, line: &str) {
         // A newline would end the value and begin another assignment.
         let line = line.replace(char::is_control, " ");
@@ -91,7 +91,7 @@ impl Notifier {
         }
     }
 
-    /// Whether this need not be said again.
+    /// Sends this. Returns whether it need not be sent again.
     fn send(&self, state: &[NotifyState<'_>]) -> bool {
         let Some(socket) = &self.socket else {
             return true;
@@ -143,7 +143,7 @@ mod tests {
             watchdog: Some(Duration::from_secs(3600)),
             ..Notifier::silent()
         };
-        // Any user may send to it.
+        // Any user may send to the socket.
         let filled = (0..100_000).find(|_| !notifier.send(&[NotifyState::Errno(1)]));
         assert!(filled.is_some());
         notifier.ready();

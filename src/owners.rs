@@ -1,5 +1,5 @@
-//! Whose subordinate ids are, as the system's files tell ([`litd_core::Owners`]). Nothing is asked that may have
-//! to ask a directory service, which may take long.
+//! Owners of subordinate ids, by the system's files ([`litd_core::Owners`]). No directory service is asked,
+//! because that may take long.
 
 use std::io;
 use std::path::Path;
@@ -8,11 +8,11 @@ use litd_core::Owners;
 
 use litd_files as files;
 
-/// No such file is longer, in bytes.
+/// The longest such file, in bytes.
 const LONGEST: u64 = 16 << 20;
 
-/// Reads `/etc/subuid`, or what takes its place, and `passwd` beside it. What is not there, or can't be read,
-/// tells nothing.
+/// Reads `/etc/subuid`, or the configured file, and `passwd` beside it. A file that is missing or unreadable
+/// counts as empty.
 #[must_use]
 pub fn read(subuid: &Path) -> Owners {
     let text = |path: &Path| match files::read(path, LONGEST) {

@@ -1,13 +1,13 @@
-//! What peers pass along with their bytes: descriptors (`SCM_RIGHTS`), for which litd has no use.
+//! Descriptors that peers pass along with their bytes (`SCM_RIGHTS`), for which litd has no use.
 //!
-//! A descriptor that was passed is closed by whoever reads past it, or closes the connection in whose queue it
-//! waits, and the last close of a file may take as long as its owner likes: a TCP socket with `SO_LINGER`
-//! waits there for its peer. In litd's only thread that would stop everything.
+//! A passed descriptor is closed by the process that reads past it, or that closes the connection in whose queue
+//! it waits, and the last close of a file may take as long as its owner likes: a TCP socket with `SO_LINGER` waits
+//! there for its peer. In litd's only thread that would stop everything.
 //!
-//! Since Linux 6.16 a socket can be told to take none (`SO_PASSRIGHTS`): whoever passes one gets an error then.
-//! On older kernels litd looks at what it is about to read, reads nothing that has a descriptor with it, and
-//! has all connections closed by threads of their own. Those are sent a signal again and again while they are
-//! at it: whatever waits for a peer gives up then.
+//! Since Linux 6.16 a socket can be told to take none (`SO_PASSRIGHTS`): a peer that passes one gets an error
+//! then. On older kernels litd checks the next bytes before it reads them, reads none that have a descriptor with
+//! them, and has all connections closed by threads of their own. Those threads are sent a signal again and again
+//! meanwhile, so that a close that waits for a peer gives up.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -28,16 +28,16 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Of `asm-generic/socket.h`; the C library's headers don't have it yet.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// So many threads close connections.
+/// How many threads close connections.
 const THREADS: usize = 8;
 
-/// With so many that wait to be closed nobody new is let in.
+/// With so many connections waiting to be closed no new one is accepted.
 const WAITING: usize = 256;
 
-/// A thread that closes a connection is sent a signal so often until it has done so.
+/// How often a thread that closes a connection is sent a signal.
 const POKE: Duration = Duration::from_millis(5);
 
-/// Sets a number of a socket.
+/// Sets a numeric option of a socket.
 #[allow(unsafe_code)]
 fn set(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) -> nix::Result<()> {
     let length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -54,13 +54,13 @@ fn set(socket: &impl AsFd, option: libc::c_int, value: libc::c_int) -> nix::Resu
     Errno::result(outcome).map(drop)
 }
 
-/// Has a unix socket, and all connections that will be made to it, take no descriptors. Whether the kernel can
-/// do that; it is to be asked before anybody can connect.
+/// Makes a unix socket, and all connections that will be made to it, refuse descriptors. Returns whether the
+/// kernel can do that; call it before anybody can connect.
 pub fn refuse(listener: &impl AsFd) -> bool {
     set(listener, SO_PASSRIGHTS, 0).is_ok()
 }
 
-/// Whoever closes connections in which descriptors may wait; one for all sockets.
+/// The threads that close connections in which descriptors may wait; the same for all sockets.
 #[derive(Debug, Clone, Default)]
 pub struct Closers(Arc<Work>);
 
@@ -73,7 +73,7 @@ struct Work {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<OwnedFd>,
-    /// Threads that close something at this moment.
+    /// Threads that are closing something at this moment.
     busy: Vec<libc::pthread_t>,
     threads: usize,
     pokes: bool,
@@ -81,7 +81,7 @@ struct State {
 
 impl Work {
     fn state(&self) -> MutexGuard<'_, State> {
-        // No thread can leave it half changed.
+        // No thread panics while it holds this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Work {
         }
     }
 
-    /// Sends those that are at it a signal, for ever.
+    /// Sends signals to threads that are closing, for ever.
     fn poke(&self) {
         loop {
             let mut state = self.state();
@@ -123,7 +123,7 @@ impl Work {
 }
 
 impl Closers {
-    /// Whether so much waits to be closed that nobody new is to be let in.
+    /// Whether so many connections wait to be closed that no new one may be accepted.
     #[must_use]
     pub fn are_late(&self) -> bool {
         self.0.state().waiting.len() >= WAITING
@@ -139,7 +139,7 @@ impl Closers {
         self.0.changed.notify_all();
     }
 
-    /// Starts one thread more. Without one, what waits waits for those that there are.
+    /// Starts another thread. If that fails, the existing threads do the work.
     fn start(&self, state: &mut State) {
         let begin = |name: &str, run: fn(&Work)| {
             let work = self.0.clone();
@@ -147,7 +147,7 @@ impl Closers {
             thread.stack_size(64 * 1024).spawn(move || run(&work))
         };
         if !state.pokes {
-            // Without a handler the signal is ignored, and nobody is woken by it.
+            // Without a handler the signal is ignored, and wakes no thread.
             let caught = signal(SignalKind::from_raw(libc::SIGURG)).map(drop);
             match caught.and_then(|()| begin("poke", Work::poke)) {
                 Ok(_) => state.pokes = true,
@@ -173,25 +173,24 @@ fn poke(thread: libc::pthread_t) {
     unsafe { libc::pthread_kill(thread, libc::SIGURG) };
 }
 
-/// litd's end of a connection that is served no longer. When it is dropped it is closed where that holds nobody
-/// up.
+/// litd's end of a connection that is served no longer. When it is dropped it is closed by a thread that may wait.
 #[derive(Debug)]
 pub struct OurEnd {
-    /// There until it is dropped.
+    /// Present until it is dropped.
     end: Option<OwnedFd>,
-    /// None where no descriptor can wait in it.
+    /// `None` where no descriptor can wait in it.
     closers: Option<Closers>,
 }
 
 impl OurEnd {
-    /// One in which no descriptor can wait.
+    /// An end in which no descriptor can wait.
     #[must_use]
     pub fn plain(end: OwnedFd) -> Self {
         let end = Some(end);
         Self { end, closers: None }
     }
 
-    /// Its descriptor.
+    /// The descriptor.
     ///
     /// # Errors
     /// There is none any more.
@@ -203,7 +202,7 @@ impl OurEnd {
     /// Ends the connection; what was sent before can still be read by the peer.
     pub fn shut_down(&self) {
         if let Some(end) = &self.end {
-            // Its peer may have gone.
+            // The peer may have gone.
             let _ = shutdown(end.as_raw_fd(), Shutdown::Both);
         }
     }
@@ -220,31 +219,30 @@ impl Drop for OurEnd {
 /// A connection that was made to litd.
 #[derive(Debug)]
 pub struct Connection {
-    /// There until it is dropped.
+    /// Present until it is dropped.
     stream: Option<UnixStream>,
-    /// None where no descriptor can come with its bytes.
+    /// `None` where no descriptor can come with its bytes.
     closers: Option<Closers>,
 }
 
-/// What a connection ends with whose peer passes descriptors.
+/// The error of a connection whose peer passes descriptors.
 fn passes() -> io::Error {
     io::Error::other("a descriptor comes with it")
 }
 
 impl Connection {
-    /// One that was accepted. `closers` are those who close it, unless its listener was told to
-    /// [`refuse`] descriptors.
+    /// A connection that was accepted. `closers` close it, unless its listener was told to [`refuse`] descriptors.
     #[must_use]
     pub fn new(stream: UnixStream, closers: Option<Closers>) -> Self {
         if closers.is_some() {
-            // Otherwise a read would silently close what was passed out of band.
+            // Otherwise a read would silently close a descriptor that was passed out of band.
             let _ = set(&stream, libc::SO_OOBINLINE, 1);
         }
         let stream = Some(stream);
         Self { stream, closers }
     }
 
-    /// As tokio has it.
+    /// The stream as tokio has it.
     ///
     /// # Errors
     /// There is none any more.
@@ -253,7 +251,7 @@ impl Connection {
         stream.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Reads what is there, but nothing that has a descriptor with it.
+    /// Reads the bytes that are there, unless a descriptor comes with them.
     ///
     /// # Errors
     /// The system's, [`io::ErrorKind::WouldBlock`] among them; or a descriptor comes with the next bytes.
@@ -269,7 +267,7 @@ impl Connection {
             }
             length = peeked.bytes;
         }
-        // What has come since is not among so many bytes.
+        // Bytes that have come since don't fit into this length.
         let seen = chunk.get_mut(..length).unwrap_or_default();
         Ok(nix::unistd::read(stream, seen)?)
     }
@@ -285,7 +283,7 @@ impl Connection {
         })
     }
 
-    /// litd's end, still open, which nobody serves any more.
+    /// litd's end, still open, after serving has ended.
     #[must_use]
     pub fn into_end(mut self) -> OurEnd {
         self.take_end()
@@ -312,7 +310,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // What has come already is read before anything is waited for: no readiness is known of at first.
+        // Bytes that have come already are read before waiting: readiness is not known at first.
         match self.read_now(buffer.initialize_unfilled()) {
             Ok(length) => {
                 buffer.advance(length);

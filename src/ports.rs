@@ -1,14 +1,14 @@
-//! Whose TCP ports are, by the kernel's tables.
+//! Owners of TCP ports, by the kernel's tables.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-/// The state of a socket that listens.
+/// The state of a listening socket.
 const LISTENS: &str = "0A";
 
-/// So much of a table is read, in bytes. Those that listen come first; users can have any number of sockets.
+/// How much of a table is read, in bytes. Listening sockets come first; users can have any number of others.
 const LONGEST: u64 = 1024 * 1024;
 
 /// The user of a process that listens at an address, or at all addresses of its port; `None` where nobody
@@ -34,7 +34,7 @@ fn user_of(line: &str, address: SocketAddr) -> Option<u32> {
     is_it.then(|| fields.nth(3)?.parse().ok()).flatten()
 }
 
-/// An address as the kernel writes it: words of its memory.
+/// An address as the kernel writes it: hexadecimal words in memory order.
 fn host_of(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let word = hex.get(8 * at..8 * at + 8)?;

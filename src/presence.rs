@@ -1,6 +1,6 @@
-//! Which devices are on the bus, seen in sysfs and without opening any. One that was let go of and
-//! then gone from the bus, or whose driver was unloaded, is another directory when it returns. A GPU
-//! that litd did not find when it started is not its own.
+//! Devices on the bus, seen in sysfs without opening any. A released device that was gone from the bus, or whose
+//! driver was unloaded, has another directory when it returns. A GPU that litd did not find when it started is
+//! unmanaged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -13,29 +13,28 @@ use std::time::{Duration, Instant};
 use litd_core::DeviceId;
 use litd_power::Search;
 
-/// GPUs that are not litd's are looked for once in so long.
+/// How often unmanaged GPUs are looked for.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The inode numbers of a device's directory and of its driver's; sysfs never uses one again.
+/// The inode numbers of a device's directory and of its driver's; sysfs never reuses one.
 type Marks = (u64, u64);
 
-/// What was seen of devices that are let go of.
+/// The last look at released devices.
 #[derive(Debug)]
 pub struct Presence {
     devices: PathBuf,
     seen: BTreeMap<DeviceId, Option<Marks>>,
-    /// Where GPUs are looked for; nowhere, where the hardware is a stand-in.
+    /// Where GPUs are looked for; `None` where the hardware is a stand-in.
     search: Option<Search>,
-    /// The GPUs, by address, that are litd's or that it can't use.
+    /// The GPUs, by address, that litd manages or can't use.
     known: BTreeSet<String>,
     next_look: Option<Instant>,
-    /// GPUs that may be none with a cap of their own: a thread has asked the driver of each, or still asks.
+    /// GPUs that may have no cap of their own: a thread has asked the driver of each, or still asks.
     asked: BTreeMap<String, Arc<AtomicBool>>,
 }
 
 impl Presence {
-    /// Looks where devices were searched for; these GPUs, by address, are litd's or were found to be of
-    /// no use to it.
+    /// Looks where devices were searched for; `known` are the GPUs, by address, that litd manages or can't use.
     #[must_use]
     pub fn new(search: Option<Search>, known: impl IntoIterator<Item = String>) -> Self {
         let sys = search.as_ref().map(|search| search.sys.clone());
@@ -50,7 +49,7 @@ impl Presence {
         }
     }
 
-    /// The GPUs on the bus that are not litd's, if it is time to look.
+    /// The unmanaged GPUs on the bus, if it is time to look.
     pub fn unmanaged(&mut self) -> Option<BTreeSet<String>> {
         let search = self.search.as_ref()?;
         let now = Instant::now();
@@ -60,7 +59,7 @@ impl Presence {
         self.next_look = Some(now + LOOK);
         let mut all = litd_power::gpus_on_the_bus(search);
         all.retain(|address| !self.known.contains(address));
-        // One that is gone may be another when it comes back.
+        // A GPU that is gone may be another part when it comes back.
         self.asked.retain(|address, _| all.contains(address));
         all.retain(|address| {
             !litd_power::may_lack_a_cap(search, address)
@@ -69,8 +68,7 @@ impl Presence {
         Some(all)
     }
 
-    /// Those of the devices let go of, by address, that have come back since they were looked at
-    /// last.
+    /// The released devices, by address, that have come back since the last look.
     pub fn returned<'a>(
         &mut self,
         let_go: impl IntoIterator<Item = (DeviceId, &'a str)>,
@@ -96,8 +94,8 @@ impl Presence {
     }
 }
 
-/// Whether a GPU's driver has said that it has no cap of its own. A thread asks it, once: until it has answered the
-/// GPU counts as one that has.
+/// Whether a GPU's driver has said that it has no cap of its own. A thread asks it, once: until the answer the GPU
+/// counts as one with a cap.
 fn lacks_a_cap(
     search: &Search,
     address: &str,
@@ -151,13 +149,13 @@ mod tests {
         symlink(&driver, device.join("driver")).unwrap();
         assert!(look(&mut presence));
         assert!(!look(&mut presence));
-        // Faster than anybody looks.
+        // Faster than two looks.
         let other = sys.path().join("bus/pci/drivers/other");
         fs::create_dir_all(&other).unwrap();
         fs::remove_file(device.join("driver")).unwrap();
         symlink(&other, device.join("driver")).unwrap();
         assert!(look(&mut presence));
-        // One that is litd's meanwhile is looked at afresh later.
+        // A GPU that litd manages meanwhile is looked at afresh later.
         presence.returned([]);
         assert!(!look(&mut presence));
     }

@@ -1,14 +1,13 @@
-//! Which process made a connection, and whether the one with its id is still it.
+//! The process that made a connection, and whether the process with its id is still the same.
 //!
-//! A socket tells its peer's process id (`SO_PEERCRED`), and an id says little by itself: whoever
-//! connects may hand the connection to another process and end, and the id is the next comer's. As
-//! long as a process lives its id is no other's, so whatever was learned by id counts if the process
-//! is seen to live after that.
+//! A socket tells its peer's process id (`SO_PEERCRED`), and an id alone proves little: a process may connect,
+//! hand the connection to another one and end, and its id is reused. While a process lives no other has its id, so
+//! facts that were learned by id count if the process is seen to live after that.
 //!
-//! Since Linux 6.5 the kernel gives a handle of the very process that connected (`SO_PEERPIDFD`).
-//! Before, its start tells: the process with the id now is the one that connected, if it began before
-//! the connection was made. Connections that wait to be accepted were made after the moment in which
-//! none was waiting, and after the one since which as many were accepted as can wait at all.
+//! Since Linux 6.5 the kernel gives a handle of the very process that connected (`SO_PEERPIDFD`). Before, start
+//! times tell: the process with the id now is the one that connected, if it began before the connection was made.
+//! A waiting connection was made after the last moment at which none was waiting, and after the acceptance since
+//! which as many were accepted as can wait at all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,10 +26,10 @@ use nix::time::{ClockId, clock_gettime};
 use crate::home;
 use crate::listening::BACKLOG;
 
-/// What `/proc/PID/stat` counts in (`USER_HZ`, the same on all machines that litd runs on).
+/// The unit of `/proc/PID/stat` (`USER_HZ`, the same on all machines that litd runs on).
 const TICK: Duration = Duration::from_millis(10);
 
-/// No more connections wait to be accepted at a time: the socket's backlog, and one or two more.
+/// The most connections that wait to be accepted: the socket's backlog, and one or two more.
 const WAIT: usize = BACKLOG as usize + 4;
 
 /// The process that made a connection.
@@ -41,19 +40,19 @@ pub struct Process(Known);
 enum Known {
     /// The kernel's handle of it.
     Handle(OwnedFd),
-    /// Where procfs tells of the process with its id, and when that began, in ticks since boot.
+    /// The process's file in procfs, and when the process began, in ticks since boot.
     Began { stat: PathBuf, at: u64 },
-    /// It can't be told from others.
+    /// The process can't be told from others.
     Doubted(Doubt),
 }
 
 impl Process {
-    /// Why the process that has its id now may be another one; `None`: it is it.
+    /// Why the process that has its id now may be another one; `None`: it is the same.
     #[must_use]
     pub fn doubt(&self) -> Option<Doubt> {
         match &self.0 {
             Known::Handle(process) => {
-                // It can be read once the process has ended.
+                // The handle is readable once the process has ended.
                 let mut wait = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
                 match poll(&mut wait, PollTimeout::ZERO) {
                     Ok(0) => None,
@@ -70,10 +69,10 @@ impl Process {
     }
 }
 
-/// Which kernel it is.
+/// The kernel's abilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kernel {
-    /// It gives handles of peers.
+    /// Handles of peers.
     Handles,
     /// Linux before 6.5.
     Old,
@@ -88,12 +87,12 @@ pub struct Processes {
     none_waited: Cell<Option<Duration>>,
     /// When the last connections were accepted, since boot, the oldest first.
     accepts: RefCell<VecDeque<Duration>>,
-    /// What the daemon itself is in tells nothing about its peers.
+    /// The daemon's own control group, which says nothing about its peers.
     own: Option<Home>,
 }
 
 impl Processes {
-    /// In a procfs that is mounted there, and is of the namespace that peers' ids are told in.
+    /// For the procfs mounted there, of the namespace of peers' ids.
     #[must_use]
     pub fn new(proc: &Path) -> Self {
         Self {
@@ -105,8 +104,8 @@ impl Processes {
         }
     }
 
-    /// Looks whether connections wait to be accepted by this socket. Of those that are accepted
-    /// later, all were made later.
+    /// Checks whether connections wait to be accepted by this socket. Connections that are accepted later were
+    /// made later.
     pub fn look(&self, listener: &impl AsFd) {
         let now = since_boot();
         let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
@@ -115,9 +114,9 @@ impl Processes {
         }
     }
 
-    /// One is about to be accepted. Connections are accepted in the order in which they are made: all that
-    /// waited at one of these moments have been accepted once `WAIT` more were, and later ones were made
-    /// later. So nobody who keeps the queue from ever being empty keeps others out.
+    /// A connection is about to be accepted. Connections are accepted in the order in which they are made: all
+    /// that waited at one of these moments have been accepted once `WAIT` more were, and later ones were made
+    /// later. So a peer that keeps the queue from ever being empty keeps nobody out.
     pub fn accepts(&self) {
         if self.kernel.get() == Kernel::Handles {
             return;
@@ -131,7 +130,7 @@ impl Processes {
         }
     }
 
-    /// Whether [`Processes::look`] is of any use: only on kernels that know no better.
+    /// Whether [`Processes::look`] is needed: only on kernels without handles.
     #[must_use]
     pub fn wants_looks(&self) -> bool {
         self.kernel.get() == Kernel::Old
@@ -143,7 +142,7 @@ impl Processes {
         if self.kernel.get() == Kernel::Handles {
             match getsockopt(connection, sockopt::PeerPidfd) {
                 Ok(process) => return Process(Known::Handle(process)),
-                // One that has ended before anybody asked has none.
+                // A process that ended before this has no handle.
                 Err(Errno::ESRCH | Errno::EINVAL) => {
                     return Process(Known::Doubted(Doubt::Ended));
                 }
@@ -165,11 +164,11 @@ impl Processes {
         }
     }
 
-    /// The job that a scheduler has put a process into. None is known of one that may be another.
+    /// The job that a scheduler has put a process into; `None` where the process may be another one.
     #[must_use]
     pub fn home(&self, process: &Process, pid: u32) -> Option<Home> {
         let home = home::of(&self.proc.join(pid.to_string()));
-        // After reading: what ends from now on was there until now.
+        // Checked after reading: a process that lives now lived while it was read.
         let known = home.filter(|_| process.doubt().is_none());
         known.filter(|home| self.own.as_ref() != Some(home))
     }
@@ -181,23 +180,24 @@ fn since_boot() -> Option<Duration> {
         .map(Duration::from)
 }
 
-/// What `/proc/PID/stat` tells of a process.
+/// The facts about a process in `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Whether it has ended, and only waits to be asked how.
+    /// Whether it is a zombie.
     pub has_ended: bool,
-    /// Who started it.
+    /// The parent's id.
     pub parent: i32,
-    /// When it began, in ticks since boot: whoever has its number one day began at another.
+    /// When it began, in ticks since boot: a later process with the same id began at another time.
     pub began: u64,
 }
 
 impl Stat {
-    /// Reads the file; none where there is no such process.
+    /// Reads the file; `None` where there is no such process.
     #[must_use]
     pub fn read(stat: &Path) -> Option<Self> {
         let text = fs::read(stat).ok()?;
-        // Its name, in parentheses, may have anything in it; then come its state, field 3, its parent, and 22.
+        // The name, in parentheses, may have any characters in it; then come its state (field 3), its parent, and
+        // field 22.
         let named = text.iter().rposition(|&byte| byte == b')')?;
         let rest = std::str::from_utf8(text.get(named + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
@@ -209,7 +209,7 @@ impl Stat {
         })
     }
 
-    /// Of the process with a number, or of "self".
+    /// For the process with this id, or "self".
     #[must_use]
     pub fn of(pid: impl fmt::Display) -> Option<Self> {
         Self::read(Path::new(&format!("/proc/{pid}/stat")))
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Not a test by itself: what another process does.
+    /// Not a test by itself, but the code of the other process.
     #[test]
     fn errand_of_a_process() {
         let (Ok(path), Ok(errand)) = (std::env::var(SOCKET), std::env::var(ERRAND)) else {
@@ -271,7 +271,7 @@ mod tests {
         };
         let stream = UnixStream::connect(path).unwrap();
         if errand == "hands on" {
-            // A process of its own keeps the connection; nobody waits for it.
+            // A process of its own keeps the connection and is not waited for.
             let kept = OwnedFd::from(stream);
             Command::new("sleep")
                 .arg("30")
@@ -298,7 +298,7 @@ mod tests {
             let processes = processes(kernel);
             let (mut stream, _) = stand.listener.accept().unwrap();
             stream.read_exact(&mut [0; 4]).unwrap();
-            // It has begun before this, and connects a second time after it.
+            // The process has begun before this, and connects a second time after it.
             std::thread::sleep(2 * TICK);
             processes.look(&stand.listener);
             let process = processes.of(&stream, child.id());
@@ -318,14 +318,14 @@ mod tests {
             child.wait().unwrap();
             let processes = processes(kernel);
             processes.look(&stand.listener);
-            // Its connection is open, and its id is free.
+            // The connection is open, and the id is free.
             let process = processes.of(&stream, child.id());
             assert_eq!(process.doubt(), Some(Doubt::Ended), "{kernel:?}");
             assert_eq!(processes.home(&process, std::process::id()), None);
         }
     }
 
-    /// Where only starts tell: a process that began after the connection was made may have any id.
+    /// Where only start times tell: a process that began after the connection was made may have any id.
     #[test]
     fn an_old_kernel_does_not_tell_a_process_that_began_while_connections_waited() {
         let stand = Stand::new();
@@ -337,7 +337,7 @@ mod tests {
         stream.read_exact(&mut [0; 4]).unwrap();
         let first = processes.of(&stream, child.id());
         assert_eq!(first.doubt(), Some(Doubt::Unsure));
-        // A connection that waits keeps it so; once none did, the next one is known.
+        // A waiting connection keeps it so; once none waits, the next one is known.
         std::thread::sleep(2 * TICK);
         let waiting = UnixStream::connect(&stand.path).unwrap();
         processes.look(&stand.listener);
@@ -375,7 +375,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// The id is another's who lives.
+    /// Another living process has the id.
     #[test]
     fn a_start_that_is_not_the_same_is_another_process() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Giving back what daemons that are gone have left changed, by the undo journals that they left:
-//! the one in the configured state directory, and those whose places are remembered with the
-//! devices' locks. Nothing but the devices has to be writable for that.
+//! Restoring the caps that dead daemons have left changed, by their undo journals: the one in the configured state
+//! directory, and those whose places are remembered with the devices' locks. Only the devices have to be writable
+//! for that.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use crate::logging;
 use crate::state::{self, FileStore, Lock};
 use crate::takeover::take_over;
 
-/// What could not be undone, or not be crossed out.
+/// An undo that failed, or an entry that could not be removed.
 #[derive(Debug, Error)]
 pub enum Leftover {
-    /// Devices that are here did not take their caps back.
+    /// Devices that are here did not take their caps found.
     #[error(
         "caps could not be given back, of {}; {} has what was found, and `litd restore` or the next \
          start tries again",
@@ -52,18 +52,18 @@ pub enum Leftover {
         /// The devices.
         addresses: Vec<String>,
     },
-    /// What was to be held is not.
+    /// The safe budget is exceeded.
     #[error(
         "{above}: {}; lower them by hand, or mend that and run `litd restore` again",
         cause.as_deref().unwrap_or("some hold what somebody else set, or do not take their caps")
     )]
     Above {
-        /// How much that is.
+        /// By how much.
         above: AboveSafe,
         /// Why no cap could be written, if the journal is the cause.
         cause: Option<String>,
     },
-    /// Everything is back, and the journal does not say so.
+    /// All caps are restored, and the journal does not say so.
     #[error(
         "caps are as they were found, but {} still has an entry of {}: {cause}. Then `litd restore` \
          or the next start crosses that out, and writes no cap",
@@ -77,7 +77,7 @@ pub enum Leftover {
         /// Why it can't be written, and what to do.
         cause: String,
     },
-    /// Not all may be back.
+    /// Some caps may not be restored.
     #[error(
         "{}: the undo journal was damaged ({damage}): compare all caps with what they should be by \
          hand", journal.display()
@@ -85,10 +85,10 @@ pub enum Leftover {
     Damaged {
         /// The undo journal.
         journal: PathBuf,
-        /// What could not be read.
+        /// The unreadable part.
         damage: String,
     },
-    /// Nobody knows what was found.
+    /// The caps found are unknown.
     #[error(
         "{address}: its undo journal was in {}, which is not there any more: bring that back, or \
          compare the cap with what it should be by hand, and remove {} then",
@@ -99,10 +99,10 @@ pub enum Leftover {
         address: String,
         /// The state directory.
         state: PathBuf,
-        /// What remembers it.
+        /// The link to it.
         link: PathBuf,
     },
-    /// The same: what stands in the journal's place is another one.
+    /// The same: another journal is in its place.
     #[error(
         "{address}: its undo journal was in {}, which is not there any more: the journal there now is \
          another one, of another time or of the file system below. Bring the right one back, or compare \
@@ -114,10 +114,10 @@ pub enum Leftover {
         address: String,
         /// The state directory.
         state: PathBuf,
-        /// What remembers it.
+        /// The link to it.
         link: PathBuf,
     },
-    /// What a litd with another state directory has left could not be looked at.
+    /// The state of a litd with another state directory could not be read.
     #[error(
         "{}: {cause}; what its undo journal names was not given back, and `litd restore` tries again",
         state.display()
@@ -125,7 +125,7 @@ pub enum Leftover {
     Elsewhere {
         /// The state directory.
         state: PathBuf,
-        /// What is wrong there.
+        /// The cause.
         cause: Box<DaemonError>,
     },
     /// A journal that can't be used.
@@ -133,12 +133,12 @@ pub enum Leftover {
     Unreadable {
         /// The undo journal.
         journal: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         cause: JournalError,
     },
 }
 
-/// The same, of all journals; one a line.
+/// The same for all journals; one a line.
 #[derive(Debug)]
 pub struct Leftovers(pub Vec<Leftover>);
 
@@ -165,12 +165,12 @@ impl Leftovers {
     }
 }
 
-/// Gives back what a daemon that is gone has left changed; nothing is a success.
+/// Restores the caps that a dead daemon has left changed; nothing to do is a success.
 ///
 /// # Errors
 /// A daemon runs (it is the one to ask), or caps may not be back.
 pub fn restore(options: &Options) -> Result<(), DaemonError> {
-    // Whatever is wrong with the file by now, caps have to go back.
+    // Even with a bad file, caps have to be restored.
     let config = Config::load(options.config.as_deref()).or_else(|error| {
         logging::start(crate::config::Level::default());
         log::error!("{error}");
@@ -180,7 +180,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     private_files();
     raise_limits();
     let own = &config.shell.state.directory;
-    // What is lowered is written down first, for which the directory has to be there.
+    // Lowering a cap needs a record first, for which the directory has to be there.
     let _lock = match config.core.caps.on_exit {
         OnExit::Hold => Lock::take(own)?,
         OnExit::Restore => Lock::take_existing(own)?,
@@ -199,11 +199,11 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     Leftovers(left).or_nothing()
 }
 
-/// What `litd restore` has to do.
+/// The work of `litd restore`.
 struct Plan {
     /// State directories whose journals name devices, in order: the configured one is first.
     places: Vec<PathBuf>,
-    /// What can't be done.
+    /// Failures so far.
     left: Vec<Leftover>,
 }
 
@@ -217,7 +217,7 @@ impl Plan {
             log::warn!("{error}: whether a litd with another state directory was here is unknown");
             Vec::new()
         });
-        // Several devices may point to one.
+        // Several devices may point to one journal.
         let (mut others, mut lost) = (BTreeSet::new(), BTreeSet::new());
         for it in &remembered {
             match it.lost(directory) {
@@ -229,7 +229,7 @@ impl Plan {
                 }
             }
         }
-        // What another journal says of the devices is not what is so now.
+        // Another journal's entries of these devices are not up to date.
         if !lost.iter().any(|state| is_same(state, own)) {
             plan.look_into(own);
         }
@@ -240,8 +240,8 @@ impl Plan {
         plan
     }
 
-    /// Caps may have to come down that no journal names. After all journals: what is lowered before
-    /// they are given back would look like somebody else's caps to them.
+    /// Caps that no journal names may have to come down, too. After all journals: caps that were lowered before
+    /// would look like foreign ones to them.
     fn lower_last(&mut self, own: &Path) {
         if !self.places.iter().any(|place| is_same(place, own)) {
             self.places.push(own.to_owned());
@@ -265,19 +265,19 @@ impl Plan {
         let mut found = Some(discover(config).await?);
         let addresses = found.iter().flat_map(Found::addresses);
         let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
-        // One journal that names them all is undone at once, within one budget.
+        // With one journal that names them all, the undo is done at once, within one budget.
         let taken_over = take_over(config, &locks).map(|damaged| left.extend(damaged));
         match &taken_over {
             Ok(()) => places = still_owed(own, places),
-            // Undoing needs to read journals only: they go back one after the other.
+            // Undoing needs to read journals only: they are undone one after the other.
             Err(error) => log::warn!("{error}"),
         }
-        // What is lowered is to be found again, whatever becomes of this process. Where a journal could
-        // not be taken over the links point to it still.
+        // Lowered caps have to be on record, whatever becomes of this process. Where a journal could not be taken
+        // over the links still point to it.
         let lowers = config.core.caps.on_exit == OnExit::Hold && taken_over.is_ok();
         let others = locks::remembered(&directory).unwrap_or_default();
         for place in places {
-            // Not of these devices, or they would not be free.
+            // Not a daemon with these devices, or they would not be free.
             let runs = |it: &&locks::Remembered| {
                 it.state == place && !locks.has(&it.address) && it.is_locked(&directory)
             };
@@ -300,7 +300,7 @@ impl Plan {
             match give_back(config, &place, devices, store, &locks).await {
                 Ok(more) => left.extend(more),
                 Err(cause) if is_same(&place, own) => return Err(cause),
-                // Whatever is wrong there, the other journals' caps go back.
+                // Even so, the other journals are undone.
                 Err(cause) => left.push(Leftover::Elsewhere {
                     state: place,
                     cause: Box::new(cause),
@@ -312,8 +312,8 @@ impl Plan {
 }
 
 impl locks::Remembered {
-    /// What is to be said if its journal is not there any more: a directory without one, or with another
-    /// one, is a file system that is not mounted, say.
+    /// The message if its journal is not there any more: a directory without one, or with another one, is for
+    /// example a file system that is not mounted.
     pub(crate) fn lost(&self, directory: &Path) -> Option<Leftover> {
         let (address, state) = (self.address.clone(), self.state.clone());
         let link = self.link(directory);
@@ -324,7 +324,7 @@ impl locks::Remembered {
                 link,
             });
         }
-        // Why it can't be read is said by whoever needs what it names.
+        // Reading errors are reported where the contents are needed.
         let bytes = state::load_journal(&state).ok()?;
         let is_it = |id| litd_core::journal::may_have_id(&bytes, id);
         let is_another = self.id.as_deref().is_some_and(|id| !is_it(id));
@@ -336,7 +336,7 @@ impl locks::Remembered {
     }
 }
 
-/// The places whose journals name devices now that the first of them has taken over what it could.
+/// The places whose journals still name devices after the first of them has taken over as many as possible.
 fn still_owed(own: &Path, places: Vec<PathBuf>) -> Vec<PathBuf> {
     let (ours, mut others): (Vec<_>, Vec<_>) =
         places.into_iter().partition(|place| is_same(place, own));
@@ -348,7 +348,7 @@ fn still_owed(own: &Path, places: Vec<PathBuf>) -> Vec<PathBuf> {
     first.into_iter().chain(others).collect()
 }
 
-/// What the journal in a state directory says is to be undone, if anything is.
+/// The undo that the journal in a state directory asks for, if any.
 pub(crate) fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
     let unreadable = |cause| Leftover::Unreadable {
         journal: state::journal(directory),
@@ -358,7 +358,7 @@ pub(crate) fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
     litd_core::journal::read(&bytes).map_err(unreadable)
 }
 
-/// Whether the journal in a state directory is the one that says what goes back to any of these devices.
+/// Whether the journal in a state directory has the entry of any of these devices.
 fn names_any(directory: &Path, locks: &DeviceLocks) -> bool {
     let Ok(Some(recovered)) = owed(directory) else {
         return false;
@@ -368,7 +368,7 @@ fn names_any(directory: &Path, locks: &DeviceLocks) -> bool {
     named.any(|address| locks.points_to(address, directory))
 }
 
-/// Gives back what the journal in a state directory names, as far as it is one of these devices.
+/// Restores the devices in the journal of a state directory, as far as they are among these.
 async fn give_back(
     config: &Config,
     place: &Path,
@@ -395,13 +395,12 @@ async fn give_back(
     hub.borrow_mut().begin();
     life.stop();
     match life.live(None, std::future::pending()).await {
-        // The journal tells of which devices.
+        // The journal has the devices.
         Err(DaemonError::Unfinished) => {}
         other => other?,
     }
     let mut left = left_by(&hub, place, config)?;
-    // With caps.on_exit = "hold" nothing is left to do, and the journal keeps what was found: whoever
-    // comes next has to find it.
+    // With caps.on_exit = "hold" nothing is left to do, and the journal keeps the caps found for the next litd.
     match owed(place) {
         Ok(None) if left.is_empty() => locks.forget(place),
         Ok(Some(_)) if own => {
@@ -418,7 +417,7 @@ async fn give_back(
     Ok(left)
 }
 
-/// Checks on the disk that no cap is owed any more, but for those that others have set since.
+/// Checks on disk that no cap has to be restored any more, except foreign ones.
 ///
 /// # Errors
 /// The journal can't be read.
@@ -461,7 +460,7 @@ pub(crate) fn left_by(
         );
     }
     let here = |address: &str| status.devices.iter().find(|it| it.address == address);
-    // A late write is done on top of what somebody else had set.
+    // A late write has replaced a foreign cap.
     let is_ours = |device: &DeviceStatus, entry: &Entry| {
         let undo = device.cap.map(|cap| entry.undo(cap));
         matches!(undo, Some(Undo::Write(_)))
@@ -520,7 +519,7 @@ pub(crate) fn left_by(
     Ok(left)
 }
 
-/// The end of a daemon: nothing may be left.
+/// Checks at the end of a daemon that nothing is left.
 ///
 /// # Errors
 /// Something is.

@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(50);
 /// Deadlines at one and the same moment after which it is the daemon that does not get on.
 const MOST_ROUNDS: u32 = 10_000;
 
-/// One line of the rig.
+/// A line of the rig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advance {
     /// The time from now on.
@@ -115,7 +115,7 @@ impl Rig {
         loop {
             step(advance, &hub).await?;
             let line = format!("idle {}\n", advance.now.0);
-            // What was logged until now can be read by then.
+            // Lines that were logged until now can be read by then.
             logging::flush();
             self.answers.write_all(line.as_bytes()).await?;
             match self.next().await? {

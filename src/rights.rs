@@ -1,12 +1,11 @@
-//! Who may command: root, the daemon's own user, and the admin group.
+//! Users who may command: root, the daemon's own user, and the admin group.
 
 use std::ffi::CString;
 
 use nix::unistd::{Gid, Group, Uid, User, geteuid, getgrouplist};
 
-/// A peer of the control socket, as the kernel tells (`SO_PEERCRED`): who connected. Nothing is asked
-/// by its process id, which may be another's by now; whom it hands its connection to it lets command,
-/// as with any file that it has open.
+/// A peer of the control socket, as the kernel tells (`SO_PEERCRED`). Its process id is not used, because it may
+/// be reused; a process that hands its connection to another lets that one command, as with any open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// User id.
@@ -15,7 +14,7 @@ pub struct Caller {
     pub gid: u32,
 }
 
-/// Whoever may command besides root.
+/// Users who may command besides root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admins {
     own: Uid,
@@ -23,8 +22,8 @@ pub struct Admins {
 }
 
 impl Admins {
-    /// The daemon's user and a group by its name; empty, or a group that does not exist, which is
-    /// warned of: nobody else.
+    /// The daemon's user and a group by its name; an empty name admits nobody else, and neither does a group that
+    /// does not exist, which is warned of.
     #[must_use]
     pub fn new(group: &str) -> Self {
         let named = match group {
@@ -60,7 +59,7 @@ impl Admins {
         }
     }
 
-    /// Whether a caller is root or the daemon's own user: that is known at once.
+    /// Whether a caller is root or the daemon's own user, which needs no lookup.
     pub fn is_own(self, caller: Caller) -> bool {
         let uid = Uid::from_raw(caller.uid);
         uid.is_root() || uid == self.own
@@ -112,7 +111,7 @@ mod tests {
 
     #[test]
     fn without_a_group_no_group_may_command() {
-        // Not even root's: being in group 0 is not being root.
+        // Being in group 0 is not being root.
         for gid in [0, 500] {
             assert!(!admins(None).admits(caller(1000, gid), &[Gid::from_raw(gid)]));
         }

@@ -1,7 +1,7 @@
-//! Who is served when more connect than are served at a time. Whoever connects is let in at once; a
-//! connection that has not asked for anything yet, or not to the end, or does not read its answer, gives way to
-//! a newcomer, first of the client that has most. So nobody who holds connections open, however many, keeps others from being
-//! answered.
+//! Places for connections when more connect than are served at a time. A new connection is accepted at once; a
+//! connection that has not asked anything yet, or only in part, or does not read its answer, gives way to it,
+//! first one of the client with the most. So nobody can keep others from being answered by holding connections
+//! open, however many.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,11 +32,11 @@ struct Seat<C> {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing has been asked, or it is still being asked: it may be told to leave.
+    /// The request has not come, or not all of it: the connection may be told to leave.
     Silent(oneshot::Sender<()>),
-    /// It has asked, and all of that is here: it stays until there is an answer.
+    /// The whole request has come: the connection stays until there is an answer.
     Asking(oneshot::Sender<()>),
-    /// It has its answer to read: it may be told to leave where nobody is silent.
+    /// The answer is waiting to be read: the connection may be told to leave where no other is silent.
     Answered(oneshot::Sender<()>),
 }
 
@@ -50,9 +50,9 @@ pub struct Taking<C> {
 /// How serving a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself.
+    /// Completely.
     Served,
-    /// It had to leave for a newcomer.
+    /// The connection had to leave for a newcomer.
     Left,
 }
 
@@ -61,7 +61,7 @@ pub enum Ended {
 pub struct Leave(oneshot::Receiver<()>);
 
 impl<C: Clone + Ord> Seats<C> {
-    /// So many; clients that come first have as many again.
+    /// Seats for so many; clients that come first have as many again.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl<C: Clone + Ord> Seats<C> {
             .map(|seat| &seat.client)
             .partition(|&it| *it == client);
         let others: BTreeSet<&C> = others.into_iter().collect();
-        // There is room for somebody who has not come yet.
+        // A share is left for a client that has not come yet.
         let share = (self.most / (others.len() + 2)).max(1);
         if !comes_first && own.len() >= share {
             return None;
@@ -123,7 +123,7 @@ impl<C> Seat<C> {
 }
 
 impl<C: Clone + Ord> Taken<C> {
-    /// Sends somebody away who has asked for nothing, or else somebody who has been answered.
+    /// Sends away a connection that has asked for nothing, or else one that has been answered.
     fn make_room(&mut self) -> bool {
         self.send_away(Seat::is_silent) || self.send_away(Seat::is_answered)
     }
@@ -144,7 +144,7 @@ impl<C: Clone + Ord> Taken<C> {
         };
         if let Some(seat) = self.seats.remove(place) {
             let (State::Silent(cut) | State::Asking(cut) | State::Answered(cut)) = seat.state;
-            // It may have ended by itself meanwhile.
+            // The connection may have ended by itself meanwhile.
             let _ = cut.send(());
         }
         true
@@ -152,12 +152,12 @@ impl<C: Clone + Ord> Taken<C> {
 }
 
 impl<C> Taking<C> {
-    /// All that it asks is here.
+    /// The whole request is here.
     pub fn asks(&self) {
         self.becomes(State::Asking);
     }
 
-    /// There is an answer, which it has to read.
+    /// The answer is ready for it to read.
     pub fn is_answered(&self) {
         self.becomes(State::Answered);
     }
@@ -186,7 +186,7 @@ impl Leave {
     /// Serves until that is done, or the connection has to leave.
     pub async fn or(self, serving: impl Future<Output = ()>) -> Ended {
         let told = async {
-            // Whose seat is free again is not told to leave any more.
+            // A connection whose seat is free again is not told to leave any more.
             if self.0.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -219,7 +219,7 @@ mod tests {
             let newcomer = seats.take(BOB, false).unwrap();
             newcomer.0.asks();
             let cut: Vec<bool> = alices.iter_mut().map(|it| is_cut(&mut it.1)).collect();
-            // The oldest of the three, once; then it is one of the two others' turn, or bob's.
+            // The oldest of the three, once; then the turn is one of the others', or bob's.
             assert_eq!(cut.iter().filter(|&&it| it).count(), usize::from(gone == 0));
             drop(newcomer);
         }
@@ -236,7 +236,7 @@ mod tests {
         let mut silent: Vec<_> = (0..2).map(|_| seats.take(ALICE, false).unwrap()).collect();
         let bob = seats.take(BOB, false).unwrap();
         bob.0.is_answered();
-        // Whoever is silent goes first.
+        // Silent ones go first.
         assert!(is_cut(&mut silent[0].1) && alices.iter_mut().all(|it| !is_cut(&mut it.1)));
         silent[1].0.is_answered();
         let mut carol = seats.take(1002, false).unwrap();

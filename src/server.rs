@@ -1,4 +1,4 @@
-//! What all listeners share: bounded numbers of connections, files with the right group, and HTTP with
+//! Common parts of all listeners: bounded numbers of connections, files with the right group, and HTTP with
 //! bounded patience.
 
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 /// An HTTP connection serves one request and may take so long from its first byte to its last.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The kernel keeps twice so many bytes of an answer that is not read; the rest waits in
+/// The send buffer, of which the kernel keeps twice as much; the rest of an answer waits in
 /// [`crate::answers::Answers`].
 pub const SEND_BUFFER: usize = 16 * 1024;
 
@@ -32,7 +32,7 @@ const HEADERS: usize = 16 * 1024;
 /// Accepting is tried again after so long when the system has no file descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Gives a file to a group; an empty name is nobody's.
+/// Gives a file to a group; with an empty name the group stays.
 pub fn own_by(path: &Path, group: &str) -> Result<(), String> {
     if group.is_empty() {
         return Ok(());
@@ -48,7 +48,7 @@ pub fn own_by(path: &Path, group: &str) -> Result<(), String> {
 pub struct Places(std::sync::Arc<Semaphore>);
 
 impl Places {
-    /// So many.
+    /// Places for so many.
     #[must_use]
     pub fn new(count: usize) -> Self {
         Self(std::sync::Arc::new(Semaphore::new(
@@ -56,9 +56,9 @@ impl Places {
         )))
     }
 
-    /// Waits for one to be free. It is free again when the answer is dropped.
+    /// Waits for a free place, which is free again when the result is dropped.
     pub async fn take(&self) -> Option<OwnedSemaphorePermit> {
-        // It errs only on a closed semaphore, and nobody closes this one.
+        // Fails only on a closed semaphore, and this one is never closed.
         self.0.clone().acquire_owned().await.ok()
     }
 }
@@ -92,8 +92,8 @@ pub fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) ->
     answer
 }
 
-/// Serves one HTTP request on a connection. Whoever takes longer than [`PATIENCE`] to ask, or
-/// than `longest` in all, is cut off.
+/// Serves one HTTP request on a connection. A client that takes longer than [`PATIENCE`] to ask, or than `longest`
+/// in all, is disconnected.
 pub async fn http<S, H, F>(stream: S, longest: Duration, handle: H)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -110,6 +110,6 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .serve_connection(TokioIo::new(stream), service);
-    // Whatever goes wrong here is the client's own affair.
+    // Errors here concern the client only.
     let _ = timeout(longest, connection).await;
 }

@@ -1,4 +1,4 @@
-//! One hook's connection: frames in, frames out, with a bound on both.
+//! A connection of a hook: frames in, frames out, with a bound on both.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,43 +16,43 @@ use crate::hub::Shared;
 use crate::passed::{Connection, OurEnd};
 use crate::process::Process;
 
-/// So much is read from a hook before others have their turn.
+/// How much is read from a hook before others have their turn.
 const CHUNK: usize = 16 * 1024;
 
-/// A hook that is no rank yet has nothing to say that is longer than this.
+/// The longest frame of a hook that is not a rank yet.
 const STRANGER: usize = 16 * 1024;
 
-/// What a hook that does not read may leave unsent; frames beyond are dropped. Directives are
-/// some tens of bytes, and the next one says all that the dropped one did.
+/// How many bytes may wait for a hook that does not read; further frames are dropped. Directives are some tens of
+/// bytes, and each says all that the last one did.
 const MOST_UNSENT: usize = 16 * 1024;
 
-/// A hook that has read nothing for so long, although there is something, is cut off.
+/// A hook that has read nothing for so long, although there is something, is disconnected.
 const STALL: Duration = Duration::from_secs(5);
 
-/// The last words to a hook whose connection is closed may take so long.
+/// How long the last frames to a hook whose connection is closed may take.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// Who connected.
+/// The process that connected.
 #[derive(Debug)]
 pub struct Caller {
-    /// As the kernel tells.
+    /// Ids of the process, as the kernel tells.
     pub peer: Peer,
-    /// The process that the id was of.
+    /// A handle of it.
     pub process: Process,
     /// The job that a scheduler has put it into.
     pub home: Option<Home>,
-    /// Whether it is told anything before it is let in as a rank.
+    /// Whether it gets a reason if it is refused before it is a rank.
     pub is_refused_in_words: bool,
 }
 
-/// One hook's connection.
+/// A connection of a hook.
 #[derive(Debug)]
 pub struct Session {
     connection: Connection,
     process: Process,
     is_refused_in_words: bool,
     unsent: RefCell<Vec<u8>>,
-    /// Since when nothing could be written of what is unsent.
+    /// Since when none of the waiting bytes could be written.
     stalled: Cell<Option<Instant>>,
     closing: Cell<bool>,
     /// The task that waits for the socket has something new to wait for.
@@ -60,7 +60,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on a connection that a process has made; `is_refused_in_words`: as [`Caller`] has it.
+    /// A session on a process's connection; for `is_refused_in_words` see [`Caller`].
     #[must_use]
     pub fn new(connection: Connection, process: Process, is_refused_in_words: bool) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Session {
         }
     }
 
-    /// Whether it is told anything before it is let in as a rank.
+    /// Whether it gets a reason if it is refused before it is a rank.
     #[must_use]
     pub fn is_refused_in_words(&self) -> bool {
         self.is_refused_in_words
@@ -135,7 +135,7 @@ impl Session {
                     return Ok(());
                 }
                 Err(error) => {
-                    // It reads nothing any more; what it said before it went is still to come.
+                    // The hook reads nothing any more; its last frames are still to come.
                     unsent.clear();
                     self.stalled.set(None);
                     return Err(error);
@@ -145,8 +145,7 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the connection has something to read or room to write what is unsent; breaks
-    /// once it is to end.
+    /// Waits until the connection has something to read or room to write waiting bytes; breaks once it has to end.
     async fn wait(&self) -> ControlFlow<()> {
         let Ok(stream) = self.connection.stream() else {
             return ControlFlow::Break(());
@@ -171,9 +170,9 @@ impl Session {
         }
     }
 
-    /// Reads what is there. Less than there is room for has emptied the socket (epoll(7)): it is
-    /// not asked again whether there is more, and its task sleeps at once. The thread that was just
-    /// told to set a clock may be waiting for this one's core.
+    /// Reads the bytes that are there. A short read has emptied the socket (epoll(7)): no second read is tried,
+    /// and the task sleeps at once. The thread that was just told to set a clock may be waiting for this one's
+    /// core.
     fn read(&self, chunk: &mut [u8]) -> io::Result<usize> {
         let mut read = Err(io::ErrorKind::WouldBlock.into());
         let emptied = || Err(io::ErrorKind::WouldBlock.into());
@@ -188,7 +187,7 @@ impl Session {
         read.or_else(|_: io::Error| outcome.map(|()| 0))
     }
 
-    /// Reads once, and hands the frames that are whole to the hub. How many bytes there were.
+    /// Reads once, and hands complete frames to the hub. Returns the number of bytes.
     fn receive(
         &self,
         id: SessionId,
@@ -199,7 +198,7 @@ impl Session {
         self.receive_by(|chunk| self.read(chunk), id, reader, longest, hub)
     }
 
-    /// The same of what has come before anything was waited for: no readiness is known of yet.
+    /// The same for bytes that came before any waiting: readiness is not known yet.
     fn begin(
         &self,
         id: SessionId,
@@ -257,15 +256,15 @@ impl Session {
                 }
             }
         };
-        // Whoever does not read its last words in time does without them.
+        // A hook that does not read its last frames in time misses them.
         let _ = timeout(PARTING, flushed).await;
-        // It stays in the hub until then, but nothing waits for it any more.
+        // The session stays in the hub until then, but nothing waits for it any more.
         self.unsent.borrow_mut().clear();
     }
 }
 
-/// Serves a hook until either side ends the connection. `longest` is in bytes. Answers with litd's end of it,
-/// which is still open.
+/// Serves a hook until either side ends the connection. `longest` is in bytes. Returns litd's end of it, which is
+/// still open.
 pub async fn serve(
     connection: Connection,
     caller: Caller,
@@ -296,7 +295,7 @@ pub async fn serve(
             ControlFlow::Continue(_) => {}
         }
     }
-    // It may hold most of a long frame, and its last words take a while.
+    // The reader may hold most of a long frame, and the last frames take a while.
     drop(reader);
     session.part().await;
     hub.borrow_mut().leave(id);

@@ -1,5 +1,5 @@
-//! What survives the process: the state directory with the journal, what was learned, and the
-//! lock that keeps a second daemon out.
+//! Files that outlive the process: the state directory with the journal, the learned distributions, and the lock
+//! that keeps a second daemon out.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -24,11 +24,11 @@ const TRIAL: &str = "trial";
 const CONDITION: &str = "condition";
 const LOCK: &str = "lock";
 
-/// The journal is rewritten when it has some tens of kilobytes. Where that fails it may grow to so many
-/// bytes: whoever reads it takes twice as many.
+/// The largest journal, in bytes. It is rewritten at some tens of kilobytes; where that fails it may grow to this,
+/// and a reader accepts twice as much.
 const LONGEST_JOURNAL: u64 = files::LONGEST_STATE / 2;
 
-/// Where the kernel tells a new random id at each reading.
+/// A file with a new random id at each reading.
 const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
 
 /// Why the state directory can't be used.
@@ -39,28 +39,28 @@ pub enum StateError {
     Held {
         /// The lock's file.
         file: PathBuf,
-        /// The process, as it wrote down itself; `?` if it has not yet.
+        /// The process, by its own note; `?` if there is none yet.
         holder: String,
     },
-    /// The configuration names something else.
+    /// The configured path is no directory.
     #[error("{}: is not a directory; set state.directory to one", .0.display())]
     NoDirectory(PathBuf),
-    /// The disk, or a right that is missing.
+    /// The disk, or a missing permission.
     #[error("{}: {cause}", file.display())]
     Io {
         /// The file or directory.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }
 
-/// The right to be the only daemon on this state directory, for as long as it lives. The kernel
-/// gives it back however the process ends. Undoing needs to read only, so a directory that can't be
-/// written, made or locked keeps nobody from that: the devices have locks of their own.
+/// The right to be the only daemon on this state directory, for as long as it lives. The kernel releases it
+/// however the process ends. Undoing only reads, so a directory that can't be written, made or locked keeps nobody
+/// from it: the devices have locks of their own.
 #[derive(Debug)]
 pub struct Lock {
-    /// The lock's file, or the directory where there is none and none can be made.
+    /// The lock's file, or the directory where the file can't be made.
     _held: Option<File>,
 }
 
@@ -79,19 +79,19 @@ impl Lock {
         Self::take_existing(directory)
     }
 
-    /// Takes the lock of a directory, and makes none where none is.
+    /// Takes the lock of a directory that exists; makes none.
     ///
     /// # Errors
     /// Another process has it ([`StateError::Held`]).
     pub fn take_existing(directory: &Path) -> Result<Self, StateError> {
         let path = directory.join(LOCK);
         match files::keep_others_out(directory) {
-            // Nothing is written where another user says what that overwrites.
+            // Where another user may decide what is overwritten, nothing is written.
             Err(cause) if directory.exists() => return Ok(Self::nothing(&path, &cause)),
             _ => {}
         }
         let open = || match files::open_own(&path, private().read(true)) {
-            // It can be locked without being written.
+            // The file can be locked without being writable.
             Err(cause) if cause.kind() != io::ErrorKind::InvalidInput => {
                 files::open_own(&path, OpenOptions::new().read(true)).map_err(|_| cause)
             }
@@ -112,13 +112,13 @@ impl Lock {
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { _held: None });
             }
-            // No regular file: nobody can lock it, and whoever put it there meant harm.
+            // Not a regular file: it can't be locked, and was put there on purpose.
             Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
                 return Err(StateError::Io { file: path, cause });
             }
             Err(cause) => return Ok(Self::nothing(&path, &cause)),
         };
-        // Who holds it, and when that started, is for people and for litd-check; the lock is the kernel's.
+        // The note about the holder and its start is for people and for litd-check; the lock is the kernel's.
         let started = born("self").unwrap_or_default();
         let _ = file
             .set_len(0)
@@ -147,7 +147,7 @@ fn lock_directory(directory: &Path) -> io::Result<Locked> {
     }
 }
 
-/// The process that has a lock, as it wrote down itself. Where it could not, a dead one's may stand there.
+/// The process that has a lock, by its own note. If it could not write one, a dead process's note may be there.
 fn holder(file: File) -> String {
     let mut holder = String::new();
     let _ = file.take(40).read_to_string(&mut holder);
@@ -159,23 +159,23 @@ fn holder(file: File) -> String {
     }
 }
 
-/// Opens for writing and makes what is not there, for the daemon's user alone.
+/// Opens for writing; a new file is for the daemon's user alone.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
     options
 }
 
-/// What is known of the journal's file.
+/// The state of the journal's file.
 #[derive(Debug)]
 enum OnDisk {
-    /// It names no device, or is not there: whatever is to be kept replaces it.
+    /// The file names no device, or does not exist: the next entries replace it.
     Idle,
-    /// It has to be kept, and is not open.
+    /// The file is needed, and is not open.
     Closed,
-    /// It has to be kept, and is open for appending.
+    /// The file is needed, and is open for appending.
     Open(Kept),
-    /// It had to be kept, and is not there any more: nothing is appended to what may be in its place.
+    /// The file was needed, and is gone: a file in its place must not be appended to.
     Lost,
 }
 
@@ -192,14 +192,14 @@ impl Kept {
         Ok(Self { file, length })
     }
 
-    /// Whether that is what whoever looks for the journal finds there.
+    /// Whether this file is the one at the journal's path.
     fn is_at(&self, path: &Path) -> bool {
         files::still_at(&self.file, path).is_some_and(|there| there.len() == self.length)
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        // Written, not synced: this has to survive the process. What has to survive the node is
-        // in the last replacement.
+        // Written, not synced: this has to survive the process. The last replacement has all that has to survive
+        // the node.
         let written = self.file.write_all(bytes);
         self.length = self.file.metadata()?.len();
         written
@@ -214,16 +214,15 @@ pub struct FileStore {
     /// The id in the journal's first line, if it has one.
     id: Option<String>,
     audit: AuditFiles,
-    /// Where is remembered that the journal is in this directory, while it names any device.
+    /// The locks that remember this directory, while its journal names any device.
     locks: Option<Rc<DeviceLocks>>,
     syncer: Syncer,
-    /// Whether the disk did not answer in time when it was asked last.
+    /// Whether the disk did not answer in time at the last sync.
     late: bool,
 }
 
 impl FileStore {
-    /// The store of a directory, which may be read-only or not there: nothing can be kept then.
-    /// Touches nothing yet.
+    /// The store of a directory, which may be read-only or missing: nothing can be kept then. Touches nothing yet.
     #[must_use]
     pub fn new(directory: &Path, audit: AuditFiles) -> Self {
         Self {
@@ -251,15 +250,15 @@ impl FileStore {
         self.id.as_deref()
     }
 
-    /// Sees to it that the devices are still locked; see [`DeviceLocks::keep`]. The next write to the journal
-    /// says so, should that not be possible.
+    /// Checks that the devices are still locked; see [`DeviceLocks::keep`]. If that fails, the next write to the
+    /// journal fails.
     pub fn keep_locks(&self) {
         if let Some(locks) = &self.locks {
             let _ = locks.keep();
         }
     }
 
-    /// Before a device is written that the journal names.
+    /// Runs before a device is written that the journal names.
     fn remember(&self) -> io::Result<()> {
         match &self.locks {
             Some(locks) => locks.remember(&self.directory, self.journal_id()),
@@ -267,21 +266,21 @@ impl FileStore {
         }
     }
 
-    /// Before a journal that names no device is replaced by one that does: an older copy of it is not
-    /// taken for it later.
+    /// Runs before a journal without devices is replaced by one with some, so that an older copy is not taken for
+    /// it later.
     fn renew_id(&mut self) -> io::Result<()> {
         if let Some(locks) = &self.locks {
             locks.forget_id(&self.directory)?;
         } else if self.id.is_some() {
             return Ok(());
         }
-        // Without one it is known by its place alone.
+        // Without an id the journal is known by its place alone.
         let id = fs::read_to_string(RANDOM_ID).ok();
         self.id = id.map(|id| id.trim().to_owned());
         Ok(())
     }
 
-    /// The journal's file for appending, if it is the one that was written or read last.
+    /// The journal's file for appending, if it is the one that was last written or read.
     fn opened(&mut self) -> io::Result<Kept> {
         let path = journal(&self.directory);
         match std::mem::replace(&mut self.journal, OnDisk::Lost) {
@@ -316,9 +315,9 @@ impl FileStore {
             .map_err(|error| named(&path, &error))
     }
 
-    /// The answer is the new file, for appending.
+    /// Returns the new file, for appending.
     fn try_replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<File> {
-        // Somebody may have removed it, or moved it away, since the start.
+        // The directory may have been removed, or moved away, since the start.
         make(&self.directory)?;
         files::keep_others_out(&self.directory)?;
         let new = self.directory.join(format!("{name}.new"));
@@ -332,8 +331,8 @@ impl FileStore {
         Ok(file)
     }
 
-    /// Where the disk is slow the caps' budgets are kept all the same: what is written survives this process,
-    /// if not yet that the node loses its power, which resets the devices as well.
+    /// Where the disk is slow the caps' budgets are kept all the same: written data survives this process, though
+    /// perhaps not a power failure of the node, which resets the devices as well.
     fn sync(&mut self, file: &File) -> io::Result<()> {
         let late = match self.syncer.sync(file)? {
             Synced::Done => false,
@@ -360,11 +359,11 @@ impl Store for FileStore {
         self.journal = OnDisk::Idle;
         if !matches!(litd_core::journal::read(&bytes), Ok(None)) {
             self.journal = OnDisk::Closed;
-            // Where it can't be written it can be read. Who removes it from now on is found out.
+            // Where the file can't be written it can be read. From now on its removal is noticed.
             if let Ok(kept) = self.opened() {
                 self.journal = OnDisk::Open(kept);
             }
-            // The next write to the journal says so, should that not be possible.
+            // If this fails, the next write to the journal fails.
             let _ = self.remember();
         }
         Ok(bytes)
@@ -374,7 +373,7 @@ impl Store for FileStore {
         let path = journal(&self.directory);
         let is_there = match &self.journal {
             OnDisk::Idle => true,
-            // A directory that can't be looked into says nothing.
+            // A directory that can't be read is assumed to have the file.
             OnDisk::Closed => path.try_exists().unwrap_or(true),
             OnDisk::Open(kept) => kept.is_at(&path),
             OnDisk::Lost => false,
@@ -407,7 +406,7 @@ impl Store for FileStore {
         if let (true, Some(locks)) = (names, &self.locks) {
             locks.keep()?;
         }
-        // What may come back in its place is not taken for it either.
+        // An old file that comes back in its place must not be taken for it either.
         let is_anew = matches!(self.journal, OnDisk::Idle | OnDisk::Lost);
         let renews = names && (self.id.is_none() || is_anew);
         if renews {
@@ -421,7 +420,7 @@ impl Store for FileStore {
         let file = match self.replace(JOURNAL, &whole) {
             Ok(file) => file,
             Err(error) => {
-                // It may have been replaced all the same: nobody knows which id it has, nor which file it is.
+                // The file may have been replaced all the same: its id and identity are unknown.
                 if renews {
                     self.id = None;
                 }
@@ -526,25 +525,25 @@ pub fn journal_id(directory: &Path) -> Option<String> {
     litd_core::journal::id(&load_journal(directory).ok()?)
 }
 
-/// Where in a state directory the undo journal is.
+/// The path of the undo journal in a state directory.
 #[must_use]
 pub fn journal(directory: &Path) -> PathBuf {
     directory.join(JOURNAL)
 }
 
-/// Where in a state directory the lock of its daemon is.
+/// The path of the daemon's lock in a state directory.
 #[must_use]
 pub fn lock(directory: &Path) -> PathBuf {
     directory.join(LOCK)
 }
 
-/// Where in a state directory is what was learned.
+/// The path of the learned distributions in a state directory.
 #[must_use]
 pub fn learned(directory: &Path) -> PathBuf {
     directory.join(LEARNED)
 }
 
-/// What tells this boot of the node from every other.
+/// The id of this boot of the node.
 ///
 /// # Errors
 /// The kernel does not say.
@@ -570,7 +569,7 @@ mod tests {
         FileStore::new(directory, audit)
     }
 
-    /// What the journal's file has after its heading.
+    /// The journal's file after its heading.
     fn named_in(store: &mut FileStore) -> Vec<u8> {
         let bytes = store.load_journal().unwrap();
         let heading = litd_core::journal::heading(store.journal_id().unwrap()).unwrap();
@@ -597,7 +596,7 @@ mod tests {
             refused.ends_with(&format!("litd runs already, as process {pid}")),
             "{refused}"
         );
-        // What a dead one has left there is not whoever has the lock now.
+        // A dead daemon's note does not name the present holder.
         fs::write(state.join(LOCK), format!("{pid} 1\n")).unwrap();
         let refused = Lock::take(&state).unwrap_err().to_string();
         assert!(refused.ends_with("as process ?"), "{refused}");
@@ -625,7 +624,7 @@ mod tests {
         store.append_journal(b"two").unwrap();
         store.replace_learned(b"caps").unwrap();
         assert_eq!(named_in(&mut store), b"onetwo");
-        // What comes after a replacement goes to the new file.
+        // Appends after a replacement go to the new file.
         store.replace_journal(b"new").unwrap();
         store.append_journal(b"er").unwrap();
         let mut next = store_in(directory.path());
@@ -641,7 +640,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut store = store_in(directory.path());
         store.replace_journal(b"old").unwrap();
-        // What a crash before the rename leaves; longer than what follows.
+        // A crash before the rename leaves this; longer than the next contents.
         fs::write(directory.path().join("journal.new"), b"half of something").unwrap();
         assert_eq!(named_in(&mut store), b"old");
         store.replace_journal(b"new").unwrap();
@@ -670,7 +669,7 @@ mod tests {
         assert_eq!(appended.count(), 7);
         let why = store.append_journal(&much).unwrap_err().to_string();
         assert!(why.contains("df -i"), "{why}");
-        // What is there is read, and what is shorter is still taken.
+        // The file is read, and shorter records are still appended.
         store.append_journal(b"end").unwrap();
         assert!(named_in(&mut store).ends_with(b"xend"));
         store.replace_journal(b"anew").unwrap();
@@ -762,7 +761,7 @@ mod tests {
         assert_eq!(remembered().unwrap(), first);
         store.replace_journal(b"").unwrap();
         assert_eq!(remembered(), None);
-        // As if it had died before that was forgotten: this is still the journal that is remembered.
+        // As if it had died before the link was removed: this is still the journal that is remembered.
         held.remember(&state, store.journal_id()).unwrap();
         assert!(is_there(&first));
         let mut store = store_in(&state).of(held.clone());

@@ -1,6 +1,6 @@
-//! Waits for the disk, but not for ever. A process that dies loses nothing that it has written; what is
-//! synced survives that the node dies, too. Where the disk is slow, because somebody else writes much to
-//! it, caps are still to be kept within their budgets: the daemon goes on, and the sync in the background.
+//! Waits for the disk, but not for ever. Written data survives the end of a process; synced data survives a power
+//! failure of the node, too. Where the disk is slow, because of other programs' writes, caps still have to be kept
+//! within their budgets: the daemon goes on, and the sync continues in the background.
 
 use std::fs::File;
 use std::io;
@@ -8,15 +8,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread;
 use std::time::Duration;
 
-/// For so long one sync is waited for.
+/// How long to wait for a sync.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 type Job = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// What became of a sync.
+/// The outcome of a sync.
 #[derive(Debug)]
 pub enum Synced {
-    /// It is on the disk.
+    /// The data is on disk.
     Done,
     /// The disk has said that it failed.
     Failed(io::Error),
@@ -29,7 +29,7 @@ pub enum Synced {
 pub struct Syncer {
     patience: Duration,
     thread: Option<Thread>,
-    /// Whether the thread has not answered to what it was given last.
+    /// Whether the thread has not answered to the last file.
     waits: bool,
 }
 
@@ -40,7 +40,7 @@ struct Thread {
 }
 
 impl Syncer {
-    /// One whose syncs are waited for so long. Its thread begins with the first.
+    /// A syncer that waits so long. Its thread begins with the first file.
     #[must_use]
     pub fn new(patience: Duration) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Syncer {
         }
     }
 
-    /// One whose thread syncs so many files and no more.
+    /// A syncer whose thread ends after so many files.
     #[cfg(test)]
     pub fn that_ends_after(files: usize) -> Self {
         let mut syncer = Self::new(PATIENCE);
@@ -75,7 +75,7 @@ impl Syncer {
             Some(thread) => thread,
             None => self.thread.insert(Thread::start()?),
         };
-        // The answer to one that was late before.
+        // The answer to an earlier sync that was late.
         if self.waits && thread.answers.try_recv().is_ok() {
             self.waits = false;
         }
@@ -109,7 +109,7 @@ impl Thread {
         let (done, answers) = sync_channel(1);
         thread::Builder::new().name("sync".into()).spawn(move || {
             for job in todo {
-                // Nobody waits for it any more once the daemon ends.
+                // The answer is not waited for once the daemon ends.
                 if done.send(job()).is_err() {
                     break;
                 }
@@ -131,7 +131,7 @@ mod tests {
         let (open, closed) = channel::<()>();
         let stuck = move || closed.recv().map_err(io::Error::other);
         assert!(matches!(syncer.run(Box::new(stuck)).unwrap(), Synced::Late));
-        // Nothing else is begun meanwhile.
+        // No other sync begins meanwhile.
         let never = || panic!("was begun");
         assert!(matches!(syncer.run(Box::new(never)).unwrap(), Synced::Late));
         open.send(()).unwrap();

@@ -1,6 +1,6 @@
-//! What a daemon does at its start about the undo journals of daemons with other state directories
-//! that had its devices and are gone: it takes their entries into its own journal. So it knows which
-//! caps were found, as after a crash of its own, and moves none before it keeps its budgets.
+//! Taking over undo journals at the start: those of dead daemons with other state directories that had this
+//! daemon's devices. Their entries go into its own journal. So it knows the caps found, as after a crash of its
+//! own, and moves none before it keeps its budgets.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -19,14 +19,14 @@ use crate::state::{self, Lock};
 struct Orphan {
     state: PathBuf,
     recovered: Recovered,
-    /// What it says of this daemon's devices, where no journal is newer.
+    /// The entries of this daemon's devices for which no journal is newer.
     newest: Recovered,
     /// No other daemon uses it meanwhile.
     _lock: Lock,
 }
 
-/// Takes over what daemons with other state directories have left of these devices. Returns which of the
-/// journals, the own one among them, were damaged: they are written anew, and say nothing of that then.
+/// Takes over the entries of these devices from daemons with other state directories. Returns which of the
+/// journals, the own one among them, were damaged: they are written anew, and show no damage then.
 ///
 /// # Errors
 /// A device may hold a wrong cap that the daemon would take for the one found. Nothing was changed.
@@ -63,12 +63,12 @@ pub(crate) fn take_over(
         directory: directory.clone(),
         cause,
     };
-    // Where it can't be made, the journal can't be written, which says why.
+    // If this fails, the journal can't be written, and says why.
     let _ = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory);
-    // Until that is written, whoever looks for the journals is to find the others'.
+    // Until this is written, others must find the old journals.
     let mut own = store_in(directory, &config.shell);
     let (mut journal, found_here) = Journal::open(&mut own, &boot_id).map_err(refused)?;
     let found_here = found_here.iter();
@@ -101,11 +101,11 @@ pub(crate) fn take_over(
         }
     }
     if journal.entries().is_empty() && journal.clocks().is_empty() {
-        // The others' journals name no device of these.
+        // The other journals name none of these devices.
         return Ok(damaged);
     }
     if let Err(error) = locks.remember(directory, own.journal_id()) {
-        // Whoever comes next finds the others' journals, which still name all that they named.
+        // A later litd finds the other journals, which still have all their entries.
         log::warn!("{error}: what this litd has taken over is not crossed out elsewhere");
         return Ok(damaged);
     }
@@ -119,15 +119,15 @@ pub(crate) fn take_over(
     Ok(damaged)
 }
 
-/// What was unreadable of the journal in a state directory.
+/// The unreadable part of the journal in a state directory.
 fn damage(directory: &Path, recovered: &Recovered) -> Option<Leftover> {
     let damage = recovered.damaged.clone()?;
     let journal = state::journal(directory);
     Some(Leftover::Damaged { journal, damage })
 }
 
-/// The devices that the own journal names although another state directory's daemon had them since: that
-/// one took the entries over, and could not cross them out.
+/// The devices that the own journal names although a daemon with another state directory had them since, took the
+/// entries over, and could not remove them here.
 fn outdated_here(directory: &Path, locks: &DeviceLocks) -> Vec<String> {
     let recovered = owed(directory).ok().flatten();
     let entries = recovered.into_iter().flat_map(|it| it.entries);
@@ -145,8 +145,8 @@ impl Orphan {
         locks: &DeviceLocks,
         boot_id: &str,
     ) -> Self {
-        // What it says of a device whose link points elsewhere was taken over before, and not crossed
-        // out. Neither locked clocks nor what was asked outlive a boot.
+        // The entry of a device whose link points elsewhere was taken over before, and not removed. Neither locked
+        // clocks nor late writes outlive a boot.
         let is_newest = |address: &str| locks.points_to(address, &state);
         let same_boot = recovered.boot_id == boot_id;
         let mut newest = recovered.clone();
@@ -177,7 +177,7 @@ impl Orphan {
         }
     }
 
-    /// Takes out of it what another journal has by now.
+    /// Removes entries that another journal has by now.
     fn cross_out(&self, config: &Config, boot_id: &str) -> Result<(), JournalError> {
         let mut store = store_in(&self.state, &config.shell);
         let (mut journal, _) = Journal::open(&mut store, boot_id)?;

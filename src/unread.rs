@@ -1,11 +1,10 @@
-//! What litd has sent and nobody has read.
+//! Data that litd has sent and peers have not read.
 //!
-//! The kernel keeps that for the reader and counts it as memory of litd's control group for as long as the
-//! reader keeps his end open, also after litd has closed its own. Unbounded, whoever may connect could
-//! have litd killed for it. So litd keeps its ends of such connections here until the other end is closed or
-//! has read everything, and whoever leaves too much unread is not served before he has read it. Whoever has
-//! left nothing unread is served also where others have filled the table; a hook hears nothing then before
-//! it is let in as a rank, so that it leaves nothing either.
+//! The kernel keeps it for the reader and counts it as memory of litd's control group for as long as the reader
+//! keeps his end open, also after litd has closed its own. Unbounded, it could get litd killed. So litd keeps its
+//! ends of such connections here until the other end is closed or has read everything, and does not serve a peer
+//! that leaves too much unread. A peer that has left nothing unread is served also where others have filled the
+//! table; a hook hears nothing then before it is let in as a rank, so that it leaves nothing either.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,25 +17,25 @@ use tokio::time::{Instant, sleep};
 
 use crate::passed::OurEnd;
 
-/// What an end that is kept counts with besides the bytes that the kernel says: its descriptor, and what
-/// the kernel has for it.
+/// The bytes that an end counts with besides those that the kernel reports: its descriptor, and the kernel's
+/// records.
 const END: usize = 3 * 1024;
 
-/// The part of the table that one crowd has.
+/// The divisor for the part of the table that one crowd has.
 const OF_A_USER: usize = 16;
 
-/// So many ends are kept before nobody is refused with words: each is a descriptor, and with those of all
-/// hooks they are fewer than the 1,024 that a process mostly may have.
+/// With so many ends hooks are refused without a reason: each end is a descriptor, and with those of all hooks
+/// they are fewer than the 1,024 that a process usually may have.
 const ENDS: usize = 256;
 
-/// Ranks and clients of the control socket may leave so many times the table, if ever so many different ones
-/// come and read nothing.
+/// The multiple of the table that ranks and clients of the control socket may leave unread, if very many of them
+/// read nothing.
 const AT_MOST: usize = 2;
 
-/// Ends are looked at again when there are twice as many as after the last look, and so many at least.
+/// Ends are checked again when there are twice as many as after the last check, and at least so many.
 const FEW: usize = 16;
 
-/// TCP's ends are looked at so often.
+/// How often TCP's ends are checked.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The ends of closed connections whose peers have not read everything yet; one table for all sockets.
@@ -46,7 +45,7 @@ pub struct Unread(Rc<RefCell<Ends>>);
 #[derive(Debug, Default)]
 struct Ends {
     ends: Vec<End>,
-    /// With so many they are looked at again.
+    /// The number of ends at which they are checked again.
     look_at: usize,
 }
 
@@ -57,19 +56,19 @@ struct End {
     bytes: usize,
 }
 
-/// What a crowd may be told.
+/// The messages that a crowd may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// Whatever there is to say.
+    /// All messages.
     Words,
-    /// What a rank or an administrator has asked for, and nothing to anybody else.
+    /// Answers that a rank or an administrator has asked for; other peers get nothing.
     Answers,
-    /// Nothing: it has left too much unread itself, or all others together have.
+    /// No messages: the crowd has left too much unread itself, or all others together have.
     Nothing,
 }
 
 impl Unread {
-    /// What may be told to this crowd. Half of the table is for those who have left nothing unread.
+    /// The messages that this crowd may get. Half of the table is for crowds that have left nothing unread.
     #[must_use]
     pub fn room(&self, crowd: &Crowd) -> Room {
         let mut ends = self.0.borrow_mut();
@@ -112,7 +111,7 @@ impl Ends {
         }
     }
 
-    /// Forgets the ends of which nothing is unread any more.
+    /// Forgets the ends that have nothing unread any more.
     fn look(&mut self) {
         let ends = self.ends.drain(..);
         self.ends = ends.filter_map(|it| End::of(it.crowd, it.end)).collect();
@@ -121,8 +120,8 @@ impl Ends {
 }
 
 impl End {
-    /// `None` if the peer has read everything or is gone: the kernel drops what a peer has not read when
-    /// he closes his end.
+    /// `None` if the peer has read everything or is gone: the kernel drops unread data when the peer closes his
+    /// end.
     fn of(crowd: Crowd, end: OurEnd) -> Option<Self> {
         let unread = unsent(end.end().ok()?).ok().filter(|&unread| unread > 0)?;
         let bytes = END + unread;
@@ -130,8 +129,8 @@ impl End {
     }
 }
 
-/// Ends a TCP connection once its peer has taken everything, or at this time without that: what is still
-/// unsent is dropped then, and so is the connection.
+/// Ends a TCP connection once its peer has taken everything, or at this time without that: the rest is dropped
+/// then, and so is the connection.
 pub async fn close_tcp(end: OwnedFd, at_last: Instant) {
     while unsent(end.as_fd()).is_ok_and(|unsent| unsent > 0) {
         if Instant::now() >= at_last {
@@ -139,7 +138,7 @@ pub async fn close_tcp(end: OwnedFd, at_last: Instant) {
                 l_onoff: 1,
                 l_linger: 0,
             };
-            // It ends in any case, with what is unsent a while later.
+            // The connection ends in any case, a while later with data unsent.
             let _ = setsockopt(&end, sockopt::Linger, &at_once);
             return;
         }
@@ -147,16 +146,16 @@ pub async fn close_tcp(end: OwnedFd, at_last: Instant) {
     }
 }
 
-/// Bounds what the kernel keeps of what litd sends on a connection and the peer has not taken, in bytes;
-/// the kernel doubles that for its own records.
+/// Bounds the bytes that the kernel keeps of data that litd sends on a connection and the peer has not taken; the
+/// kernel doubles the bound for its own records.
 pub fn bound(socket: &impl AsFd, bytes: usize) {
     if let Err(error) = setsockopt(socket, sockopt::SndBuf, &bytes) {
         log::debug!("the send buffer of a connection can't be bounded: {error}");
     }
 }
 
-/// What the kernel holds of what was sent: of a unix socket what the peer has not read, with the kernel's
-/// records; of TCP what the peer has not acknowledged.
+/// The bytes that the kernel holds: of a unix socket those that the peer has not read, with the kernel's records;
+/// of TCP those that the peer has not acknowledged.
 #[allow(unsafe_code)]
 fn unsent(end: BorrowedFd<'_>) -> nix::Result<usize> {
     nix::ioctl_read_bad!(siocoutq, nix::libc::TIOCOUTQ, nix::libc::c_int);
@@ -179,7 +178,7 @@ mod tests {
         unread.room(crowd) == Room::Words
     }
 
-    /// What a user is told and does not read; his end.
+    /// Sends data that a user does not read; returns his end.
     fn tell(unread: &Unread, crowd: impl Into<Crowd>) -> UnixStream {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         bound(&ours, 4096);
@@ -198,7 +197,7 @@ mod tests {
         }
         assert!(left.len() > 10, "{}", left.len());
         assert!(hears(&unread, &Crowd::from(1001)));
-        // What was read, and what nobody can read any more, has room again.
+        // Data that was read, or that nobody can read any more, frees its room.
         let mut text = String::new();
         left[0].read_to_string(&mut text).unwrap();
         assert_eq!(text, "no");
@@ -234,7 +233,7 @@ mod tests {
         }
         let all: usize = unread.0.borrow().ends.iter().map(|it| it.bytes).sum();
         assert!(all < Table::Unread.bytes() + 64 * 1024, "{all}");
-        // Half of it is for those who have left nothing.
+        // Half of it is for those who have left nothing unread.
         let unread = Unread::default();
         let greedy: Vec<_> = (0..100)
             .flat_map(|uid| {
@@ -252,7 +251,7 @@ mod tests {
     fn ever_so_many_users_keep_nobody_out_who_has_left_nothing() {
         let unread = Unread::default();
         let left: Vec<_> = (0..2 * ENDS as u32).map(|uid| tell(&unread, uid)).collect();
-        // What is not a rank's or an administrator's would be one end more.
+        // An end of a peer that is neither rank nor administrator would be one too many.
         assert_eq!(unread.room(&Crowd::from(20_000)), Room::Answers);
         assert_eq!(unread.room(&Crowd::from(0)), Room::Nothing);
         drop(left);

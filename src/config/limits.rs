@@ -1,4 +1,4 @@
-//! What values are possible.
+//! Permitted values.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use super::Config;
 pub(super) struct Violation {
     /// The keys it is about; the first of them that the file has is where to look.
     pub(super) keys: Vec<&'static str>,
-    /// What is wrong, beginning with the key.
+    /// The mistake, beginning with the key.
     pub(super) reason: String,
 }
 
-/// No node has caps that add up to more: 16 GPUs of 1.4 kW are 22 kW.
+/// More than the caps of any node add up to: 16 GPUs of 1.4 kW are 22 kW.
 const MOST_WATTS: f64 = 100_000.0;
 
-/// From where a number is possible.
+/// The lower bound of a number.
 #[derive(Clone, Copy)]
 enum Above {
-    /// From this on.
+    /// At least this.
     From(f64),
-    /// Only above this.
+    /// More than this.
     Over(f64),
 }
 use Above::{From, Over};
@@ -162,7 +162,7 @@ const LIMITS: &[Limit] = &[
 /// A unix socket's address has 108 bytes, of which the last is 0.
 const LONGEST_SOCKET: usize = 107;
 
-/// Everything that is impossible in a configuration whose types are right.
+/// All mistakes in a configuration whose types are right.
 pub(super) fn violations(config: &Config) -> Vec<Violation> {
     let mut found: Vec<Violation> = numbers(config).collect();
     found.extend(floor_above_ceiling(config));
@@ -175,7 +175,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     found
 }
 
-/// Shorter blocks are for tests: what is slow to follow a change of caps would be missed.
+/// Shorter blocks are for tests: slow effects of a change of caps would be missed.
 const SHORTEST_BLOCK: f64 = 300.0;
 
 fn short_blocks(config: &Config) -> Option<Violation> {
@@ -260,7 +260,7 @@ fn floor_above_ceiling(config: &Config) -> Option<Violation> {
     })
 }
 
-/// What can be told without the node's GPUs; [`Config::fits`] knows how many there are.
+/// Checks that need no GPUs of the node; [`Config::fits`] knows how many there are.
 fn budget_below_floor(config: &Config) -> impl Iterator<Item = Violation> {
     let caps = &config.core.caps;
     let floor = caps.gpu_floor;

@@ -1,4 +1,4 @@
-//! What can still be used of a configuration file that is refused, for giving caps back.
+//! The usable part of a configuration file that is refused, for restoring caps.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use super::{Config, ConfigError, DEFAULT_PATH, Finding, Shell, limits, line_of, 
 use litd_files as files;
 
 impl Config {
-    /// What can still be used of a file that [`Config::load`] refuses with `error`, for giving caps
-    /// back: the shell's sections and the keys of `[caps]` that are good. All else is as by default:
-    /// nothing else bears on which caps are left behind.
+    /// The usable part of a file that [`Config::load`] refuses with `error`, for restoring caps: the shell's
+    /// sections and the valid keys of `[caps]`. All other keys get their defaults: they don't affect which caps
+    /// are left behind.
     ///
     /// # Errors
     /// The file can't be read, `[hardware]` or `[state]` is wrong, or the file says that caps are to
@@ -32,14 +32,14 @@ impl Config {
     }
 }
 
-/// What is still good of a file's text; or what else is wrong with it, if that is not told already.
+/// The usable part of a file's text; or a further mistake, if it is not known already.
 fn salvage(text: &str) -> Result<Config, Option<Finding>> {
     let (tree, _) = DeTable::parse_recoverable(text);
     let mut core = litd_core::Config::default();
     let mut caps = tree.get_ref().get("caps").map_or_else(Caps::default, good);
     hold_as_lines_say(text, &mut caps);
     let on_exit = value(tree.get_ref(), "caps").and_then(|caps| value(caps.as_table()?, "on_exit"));
-    // Whoever sets a safe budget and mistypes what becomes of it has not meant the default.
+    // An administrator who sets a safe budget and mistypes `on_exit` has not meant the default.
     let mistyped = on_exit.is_some_and(|word| word.as_str() != Some("restore"));
     if (mistyped || holds_by_another_name(text)) && caps.safe_budget.is_some() {
         caps.on_exit = OnExit::Hold;
@@ -59,8 +59,8 @@ fn salvage(text: &str) -> Result<Config, Option<Finding>> {
     Ok(Config { core, shell })
 }
 
-/// The shell's sections that are good. `None`: one of those is not that say where what is to be given
-/// back is, and from where it is to be read.
+/// The shell's sections that are valid. `None`: one that is not says which devices to restore, and from which
+/// journal.
 fn good_sections(tree: Spanned<DeTable<'_>>) -> Option<Shell> {
     let read =
         |table: DeTable<'_>| section::<Shell>(Deserializer::from(Spanned::new(0..0, table))).ok();
@@ -80,7 +80,7 @@ fn value<'a, 'i>(table: &'a DeTable<'i>, key: &str) -> Option<&'a DeValue<'i>> {
     table.get(key).map(Spanned::get_ref)
 }
 
-/// Those keys of `[caps]` that are possible by themselves.
+/// The keys of `[caps]` that are valid by themselves.
 fn good(caps: &Spanned<DeValue<'_>>) -> Caps {
     caps.get_ref()
         .as_table()
@@ -101,8 +101,8 @@ fn possible(table: &DeTable<'_>) -> Caps {
     read(good.collect()).unwrap_or_default()
 }
 
-/// In a file that is refused a key may stand in another section than was meant. That caps are to be
-/// held, and within what, is taken from any line: no other section has these keys.
+/// In a file that is refused a key may be in another section than was meant. Whether caps are to be held, and
+/// within which budget, is taken from any line: no other section has these keys.
 fn hold_as_lines_say(text: &str, caps: &mut Caps) {
     for line in text.lines() {
         let Ok(tree) = DeTable::parse(line) else {
@@ -121,8 +121,8 @@ fn hold_as_lines_say(text: &str, caps: &mut Caps) {
     }
 }
 
-/// Whether the file says "hold" of a key that is none: of those that are, only `caps.on_exit` and
-/// `jobs.on_stale` may be that.
+/// Whether the file has "hold" as the value of an unknown key: of the known keys, only `caps.on_exit` and
+/// `jobs.on_stale` may have that value.
 fn holds_by_another_name(text: &str) -> bool {
     text.lines().any(|line| match DeTable::parse(line) {
         Ok(table) => says_hold(table.get_ref()),
@@ -171,28 +171,14 @@ mod tests {
             format!("{HOLD}budget = 1e999999\n"),
             format!("{HOLD}[law]\nlaw = 7\n"),
             format!("{HOLD}[prices]\ngpu_hour = 1\n"),
-            // No TOML.
+            // Not TOML.
             format!("mode = \"on\n{HOLD}"),
             format!("{HOLD}[law\nlaw = \"model\"\n"),
-            format!("<<<<<<< ours\n{HOLD}=======\n>>>>>>> theirs\n"),
-            format!("{HOLD}{HOLD}"),
-            HOLD.replace("[caps]", "[caps"),
-            HOLD.replace("[caps]", "caps]"),
-            HOLD.replace("[caps]\n", ""),
-            HOLD.replace("[caps]\n", "[caps]]\n"),
-            HOLD.replace("[caps]\n", "caps.")
-                .replace("\nsafe", "\ncaps.safe")
-                + "= 5\n",
-            // What is meant by a word that is none, beside a safe budget.
-            HOLD.replace("\"hold\"", "\"hodl\""),
-            HOLD.replace("\"hold\"", "hold"),
-            HOLD.replace("\"hold\"", "\"hold"),
-            HOLD.replace("\"hold\"", "true"),
-            // What stands before a key.
+            format!("            // What stands before a key.
             HOLD.replace("on_exit", "+on_exit"),
             HOLD.replace("on_exit", "$ on_exit"),
             HOLD.replace("on_exit", "- on_exit"),
-            // A key that is none.
+            // An unknown key.
             HOLD.replace("on_exit", "on_exti"),
             HOLD.replace("on_exit", "\"on exit\""),
             HOLD.replace("on_exit", "caps.on-exit"),
@@ -239,7 +225,7 @@ mod tests {
             format!("{restore}[law\n"),
             format!("#{}", HOLD.replace('\n', "\n#")) + "\n[[[\n",
             "caps = 5\n".to_owned(),
-            // Other keys may be that word.
+            // A different key may have that value.
             format!("nope = 1\n{restore}[jobs]\non_stale = \"hold\"\n"),
             format!("nope = 1\njobs.on_stale = \"hold\"\n{restore}"),
         ] {

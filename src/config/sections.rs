@@ -15,19 +15,19 @@ use crate::baseline::BaselineFile;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Shell {
-    /// Where devices come from.
+    /// The sources of devices.
     pub hardware: Hardware,
-    /// Where hooks connect.
+    /// The socket for hooks.
     pub ingest: Ingest,
-    /// Where administrators connect.
+    /// The socket for administrators.
     pub control: Control,
-    /// Where Prometheus asks.
+    /// The address for Prometheus.
     pub metrics: Metrics,
-    /// What survives the process.
+    /// Files that outlive the process.
     pub state: State,
     /// The log of all writes.
     pub audit: Audit,
-    /// What is logged.
+    /// The log's level.
     pub log: Log,
 }
 
@@ -56,13 +56,13 @@ impl Shell {
     }
 }
 
-/// Where devices come from: the keys of [`Search`], or stand-in hardware.
+/// Sources of devices: the keys of [`Search`], or stand-in hardware.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hardware {
-    /// Who serves AMD GPUs.
+    /// The back end for AMD GPUs.
     pub amd: AmdBackEnd,
-    /// Who serves NVIDIA GPUs.
+    /// The back end for NVIDIA GPUs.
     pub nvidia: NvidiaBackEnd,
     /// Whether CPU sockets are looked for.
     pub cpus: bool,
@@ -76,9 +76,9 @@ pub struct Hardware {
     pub nvml_library: PathBuf,
     /// ROCm SMI: a name or a path.
     pub rocm_smi_library: PathBuf,
-    /// What the node as a whole draws: the file of `litd-node-power`, which may be absent.
+    /// The node's power: the file of `litd-node-power`, which may be absent.
     pub node_power: PathBuf,
-    /// The socket of stand-in hardware, for tests: it is all the hardware there is then.
+    /// The socket of stand-in hardware, for tests, which then replaces all real hardware.
     pub simulated: Option<PathBuf>,
 }
 
@@ -118,7 +118,7 @@ impl Hardware {
     }
 }
 
-/// Where hooks connect.
+/// The socket for hooks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ingest {
@@ -126,11 +126,11 @@ pub struct Ingest {
     pub socket: PathBuf,
     /// The group that owns it; empty: the daemon's own.
     pub group: String,
-    /// Who may connect.
+    /// The socket's permissions.
     pub mode: Permissions,
-    /// The longest frame that is read; a hook that announces a longer one is cut off.
+    /// The longest frame; a hook that announces a longer one is disconnected.
     pub frame_bytes: usize,
-    /// Whose subordinate ids are (subuid(5)); `passwd` beside it names those users.
+    /// The file of subordinate ids (subuid(5)); `passwd` beside it names those users.
     pub subordinate_ids: PathBuf,
 }
 
@@ -139,7 +139,7 @@ impl Default for Ingest {
         Self {
             socket: "/run/litd/ingest.sock".into(),
             group: String::new(),
-            // Whoever runs a job connects; holding a GPU is what gives rights over its cap.
+            // Any user with a job may connect; holding a GPU is what gives rights over its cap.
             mode: Permissions(0o666),
             frame_bytes: litd_proto::frame::MAX_FRAME,
             subordinate_ids: "/etc/subuid".into(),
@@ -147,15 +147,15 @@ impl Default for Ingest {
     }
 }
 
-/// Where administrators connect.
+/// The socket for administrators.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Control {
     /// The socket.
     pub socket: PathBuf,
-    /// Whoever is in this group may read; empty: root only.
+    /// Members of this group may read; empty: root only.
     pub read_group: String,
-    /// Whoever is in this group besides may command; empty: root only.
+    /// Members of this group, too, may command; empty: root only.
     pub admin_group: String,
 }
 
@@ -169,7 +169,7 @@ impl Default for Control {
     }
 }
 
-/// Where Prometheus asks.
+/// The address for Prometheus.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Metrics {
@@ -177,17 +177,17 @@ pub struct Metrics {
     pub listen: Listen,
 }
 
-/// What survives the process.
+/// Files that outlive the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct State {
-    /// The directory of the journal and of what was learned.
+    /// The directory of the journal and of the learned distributions.
     pub directory: PathBuf,
-    /// The directory of the devices' locks, the same for all daemons of a node. Absent:
-    /// `/run/litd/devices`; beside the socket of stand-in hardware, where that is all there is.
+    /// The directory of the devices' locks, the same for all daemons of a node. Absent: `/run/litd/devices`; with
+    /// stand-in hardware, beside its socket.
     pub locks: Option<PathBuf>,
-    /// The caps found, for programs that check the node. Absent: `baseline` in the unit's runtime
-    /// directory (`$RUNTIME_DIRECTORY`), or nowhere where no unit has one.
+    /// The caps found, for programs that check the node. Absent: `baseline` in the unit's runtime directory
+    /// (`$RUNTIME_DIRECTORY`), or no file where there is no unit.
     pub baseline: Option<PathBuf>,
 }
 
@@ -205,8 +205,8 @@ impl Default for State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Audit {
-    /// Its directory. Absent: the unit's log directory (`$LOGS_DIRECTORY`), or `audit` in the state
-    /// directory where no unit has one.
+    /// The log's directory. Absent: the unit's log directory (`$LOGS_DIRECTORY`), or `audit` in the state
+    /// directory where there is no unit.
     pub directory: Option<PathBuf>,
     /// A file that would become longer than this is followed by another.
     pub file_bytes: u64,
@@ -255,8 +255,8 @@ impl Shell {
     }
 }
 
-/// The directory that systemd has made for the unit, which this variable names. Where a drop-in asks for others
-/// besides they are all there, with colons between them (systemd.exec(5)): litd's is the one of its name.
+/// The directory that systemd has made for the unit, which this variable names. If a drop-in asks for further ones
+/// they are all there, with colons between them (systemd.exec(5)): litd's is the one with its name.
 fn of_unit(variable: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable)?;
     let all = named.as_bytes().split(|&byte| byte == b':');
@@ -266,11 +266,11 @@ fn of_unit(variable: &str) -> Option<PathBuf> {
     ours.or(first).map(Path::to_owned)
 }
 
-/// What is logged.
+/// The log.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// The least important that is.
+    /// The least important level that is logged.
     pub level: Level,
 }
 
@@ -278,14 +278,14 @@ pub struct Log {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// What does not work.
+    /// Failures.
     Error,
-    /// What a person should look at.
+    /// Events that a person should look at.
     Warn,
     /// Every decision.
     #[default]
     Info,
-    /// What a developer wants to know.
+    /// Details for developers.
     Debug,
 }
 

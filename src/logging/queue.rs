@@ -1,4 +1,4 @@
-//! Lines that wait to be written. There are never more than a bound: what has no room is dropped and counted.
+//! Lines that wait to be written, up to a bound: further lines are dropped and counted.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use log::kv::{Key, Source, Value, VisitSource};
 use log::{Level, Log, Metadata, Record};
 
-/// So many lines may wait, of so many bytes in all.
+/// How many lines may wait; their bytes are bounded as well.
 const MOST_LINES: usize = 1024;
 const MOST_BYTES: usize = 256 * 1024;
 
-/// What a line takes besides its text and fields.
+/// The bytes of a line besides its text and fields.
 const OF_A_LINE: usize = 128;
 
-/// What lines are written to. It may block.
+/// The destination of lines. Writing may block.
 pub(super) trait Sink: Send + Sync {
     fn write(&self, record: &Record<'_>);
 }
@@ -44,7 +44,7 @@ impl Line {
             }
         }
         let mut fields = Owned(Vec::new());
-        // None of its sources fails.
+        // No source of values fails.
         let _ = record.key_values().visit(&mut fields);
         Self {
             level: record.level(),
@@ -110,9 +110,9 @@ struct Waiting {
     writing: bool,
     /// Lines dropped since one had room.
     dropped: u64,
-    /// Whether any was dropped since all were written last.
+    /// Whether any line was dropped since all were last written.
     drops: bool,
-    /// Whether that has begun and was not told.
+    /// Whether dropping has begun and was not reported.
     untold: bool,
 }
 
@@ -155,7 +155,7 @@ impl Waiting {
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// Where the system gave no thread.
+    /// Used where the system gave no thread.
     in_place: OnceLock<Arc<dyn Sink>>,
 }
 
@@ -175,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// Writes what waits, and what comes, there from now on.
+    /// Writes waiting lines, and all later ones, there.
     pub(super) fn write_to(&'static self, sink: Arc<dyn Sink>) {
         let its = sink.clone();
         let thread = std::thread::Builder::new().name("log".into());
@@ -193,7 +193,7 @@ impl Queue {
                     waiting.writing = true;
                     break line;
                 }
-                // Also those who wait for all to be written.
+                // Wakes also those that wait for all lines to be written.
                 self.changed.notify_all();
                 waiting = self
                     .changed
@@ -205,14 +205,14 @@ impl Queue {
         }
     }
 
-    /// Waits until all lines are written, for so long at most.
+    /// Waits until all lines are written, for at most so long.
     pub(super) fn wait_until_written(&self, most: Duration) {
         let waiting = self.lock();
         let unwritten = |waiting: &mut Waiting| !waiting.is_written();
         drop(self.changed.wait_timeout_while(waiting, most, unwritten));
     }
 
-    /// Whether lines have begun to be dropped; once each time.
+    /// Whether lines have begun to be dropped; true once each time.
     pub(super) fn begins_to_drop(&self) -> bool {
         std::mem::take(&mut self.lock().untold)
     }
@@ -302,7 +302,7 @@ mod tests {
         queue.wait_until_written(LONG);
         let mut taken = sink.taken.lock().unwrap().clone();
         assert_eq!(taken.pop().unwrap(), "last");
-        // What is missing is told where it is missing, once or, if there was room in between, more often.
+        // Gaps are reported at their place, once or, if there was room in between, more often.
         let (mut next, mut told) = (0, 0);
         for line in taken {
             match line.parse::<usize>() {

@@ -15,8 +15,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// What an HTTP client wants by its `Accept` header: 0.0.4 unless `OpenMetrics` is named, with
-    /// no less weight than plain text. What can't be read counts as not said.
+    /// The format that an HTTP client asks for by its `Accept` header: 0.0.4 unless `OpenMetrics` is named, with
+    /// no less weight than plain text. An unreadable header counts as none.
     #[must_use]
     pub fn accepted(accept: &str) -> Self {
         let weight = |wanted: &str| {
@@ -104,7 +104,7 @@ fn weight_of(range: &str, wanted: &str) -> Option<f64> {
     Some(weight)
 }
 
-/// What a family's numbers mean.
+/// The meaning of a family's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Goes up and down.
@@ -117,15 +117,15 @@ pub(super) enum Kind {
     Info,
 }
 
-/// A metric family: its numbers, and what they mean.
+/// A metric family: its numbers, and their meaning.
 pub(super) struct Family {
     /// The name as queries use it, suffix of the kind and unit included.
     pub name: &'static str,
-    /// What the numbers mean.
+    /// The meaning of the numbers.
     pub kind: Kind,
     /// The unit that the name ends in (before `_total`), or nothing.
     pub unit: &'static str,
-    /// One line without backslashes and quotes, for the two formats escape them differently.
+    /// A line without backslashes and quotes, for the two formats escape them differently.
     pub help: &'static str,
     /// Writes the numbers of one moment.
     pub samples: fn(&Status, &mut Samples<'_>),
