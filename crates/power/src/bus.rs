@@ -1,14 +1,14 @@
-//! GPUs as the bus shows them, without opening any or asking its driver.
+//! GPUs on the bus, without opening any or asking its driver.
 
 use std::collections::BTreeSet;
 
 use crate::discovery::{AmdBackEnd, NvidiaBackEnd, Search};
 use crate::{amdgpu, nvml};
 
-/// The PCI addresses of the GPUs whose drivers are up and that [`crate::discover`] would look at: of
-/// AMD those with a power cap, of NVIDIA those that the driver `nvidia` has. A few files of the PCI bus's own for
-/// each, none of a GPU's driver, which may hang. Of a card with two dies both are among them: only their driver
-/// knows which has the cap ([`may_lack_a_cap`]).
+/// The PCI addresses of the GPUs whose drivers are up and that [`crate::discover`] would examine: AMD GPUs with a
+/// power cap, NVIDIA GPUs that the driver `nvidia` has. Reads a few files of the PCI bus's own for each, none of a
+/// GPU's driver, which may hang. A card with two dies counts as two: only its driver knows which die has the cap
+/// ([`may_lack_a_cap`]).
 #[must_use]
 pub fn gpus_on_the_bus(search: &Search) -> BTreeSet<String> {
     let mut gpus = BTreeSet::new();
@@ -21,13 +21,14 @@ pub fn gpus_on_the_bus(search: &Search) -> BTreeSet<String> {
     gpus
 }
 
-/// Whether the GPU at a PCI address may be one without a cap of its own, by what the bus says of it.
+/// Whether the GPU at a PCI address may have no cap of its own, as far as the bus shows.
 #[must_use]
 pub fn may_lack_a_cap(search: &Search, address: &str) -> bool {
     amdgpu::may_be_second_die(&search.sys.join("bus/pci/devices").join(address))
 }
 
-/// Whether it is. Its driver is asked, and may hang: on a thread that has nothing else to do.
+/// Whether the GPU has no cap of its own. This asks its driver, which may hang: call it on a thread with no other
+/// work.
 #[must_use]
 pub fn lacks_a_cap(search: &Search, address: &str) -> bool {
     amdgpu::is_second_die(&search.sys.join("bus/pci/devices").join(address))

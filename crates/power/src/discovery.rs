@@ -1,4 +1,4 @@
-//! Finding a node's devices: which driver serves which, and what stands in the way.
+//! Finding a node's devices: which driver serves which, and the obstacles.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,9 +20,9 @@ pub struct Search {
     pub dev: PathBuf,
     /// Where procfs is mounted, with the processes of the whole node.
     pub proc: PathBuf,
-    /// Who serves AMD GPUs.
+    /// The back end for AMD GPUs.
     pub amd: AmdBackEnd,
-    /// Who serves NVIDIA GPUs.
+    /// The back end for NVIDIA GPUs.
     pub nvidia: NvidiaBackEnd,
     /// Whether CPU sockets are looked for.
     pub cpus: bool,
@@ -33,8 +33,8 @@ pub struct Search {
     /// The program that calls [`rocm_smi::serve`] when its first argument is [`rocm_smi::COMMAND`], and
     /// [`nvml::look`] when it is [`nvml::LOOK`], [`nvml::keep`] when it is [`nvml::KEEP`].
     pub own_program: PathBuf,
-    /// Where is kept what has to survive the process: a directory of the daemon's alone, emptied when the
-    /// node boots. Nothing is kept if there is none.
+    /// Where files are kept that have to outlive the process: a directory of the daemon's alone, emptied when the
+    /// node boots. `None`: nothing is kept.
     pub kept: Option<PathBuf>,
 }
 
@@ -49,14 +49,14 @@ impl Default for Search {
             cpus: true,
             nvml_library: "libnvidia-ml.so.1".into(),
             rocm_smi_library: "librocm_smi64.so.1".into(),
-            // This one, also after its file was replaced by another version.
+            // The running program, also after its file was replaced by another version.
             own_program: "/proc/self/exe".into(),
             kept: None,
         }
     }
 }
 
-/// Who serves AMD GPUs.
+/// The back end for AMD GPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AmdBackEnd {
@@ -65,23 +65,23 @@ pub enum AmdBackEnd {
     Amdgpu,
     /// The library `librocm_smi64`, in a process of its own.
     RocmSmi,
-    /// Nobody: they are left alone.
+    /// No back end: AMD GPUs are left alone.
     Off,
 }
 
-/// Who serves NVIDIA GPUs.
+/// The back end for NVIDIA GPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NvidiaBackEnd {
     /// The library `libnvidia-ml`.
     #[default]
     Nvml,
-    /// Nobody: they are left alone.
+    /// No back end: NVIDIA GPUs are left alone.
     Off,
 }
 
-/// One vendor's devices, found independently of all others': a driver that blocks keeps only its
-/// own devices from being found.
+/// Devices of one vendor, found independently of all others': a driver that blocks keeps only its own devices from
+/// being found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// AMD GPUs.
@@ -113,22 +113,22 @@ impl fmt::Display for Source {
 pub enum Severity {
     /// Good to know.
     Info,
-    /// It works, not as well as it could.
+    /// The device works, but not as well as it could.
     Warning,
     /// A device is there that litd can't use.
     Error,
 }
 
-/// What was noticed while devices were looked for.
+/// An observation while devices were looked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// How much it matters.
     pub severity: Severity,
     /// The device, file or library.
     pub subject: String,
-    /// What is so.
+    /// The observation.
     pub text: String,
-    /// What to do about it, if anything.
+    /// The remedy, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -144,7 +144,7 @@ impl Notice {
         }
     }
 
-    /// The same, with what to do about it.
+    /// The same, with a remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
@@ -162,12 +162,12 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Default)]
 pub struct Inventory {
     /// The devices.
     pub domains: Vec<Box<dyn PowerDomain>>,
-    /// What was noticed.
+    /// Observations.
     pub notices: Vec<Notice>,
 }
 
@@ -182,8 +182,8 @@ impl fmt::Debug for Inventory {
 }
 
 impl Inventory {
-    /// Adds what another search found. Of two devices with one address the first stays: two hands
-    /// on one cap would undo each other's work.
+    /// Adds the result of another search. Of two devices with one address the first stays: two writers of one cap
+    /// would undo each other's work.
     pub fn extend(&mut self, other: Self) {
         self.notices.extend(other.notices);
         for domain in other.domains {
@@ -225,18 +225,18 @@ fn order(a: &dyn PowerDomain, b: &dyn PowerDomain) -> Ordering {
     key(a).cmp(&key(b))
 }
 
-/// So long back ends wait for a driver that they ask what it has, where nobody says otherwise.
+/// How long back ends wait for a driver's list of devices by default.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Finds the devices of one source, waiting for each only as long as is usual.
+/// Finds the devices of one source, waiting for each only for the default time.
 #[must_use]
 pub fn discover(search: &Search, source: Source) -> Inventory {
     discover_within(search, source, PATIENCE)
 }
 
-/// Finds the devices of one source. Each is looked at on a thread of its own, and one that does not answer
-/// within `patience` is among them all the same, if it is known without asking it: whoever uses it waits for
-/// its driver. What a driver serves for all of its devices at once may still block.
+/// Finds the devices of one source. Each is examined on a thread of its own. A device that does not answer within
+/// `patience` is included if it is known without its driver; its first use then waits for the driver. Calls that
+/// serve all of a driver's devices at once may still block.
 #[must_use]
 pub fn discover_within(search: &Search, source: Source, patience: Duration) -> Inventory {
     let mut found = found_by(search, source, patience);
@@ -246,7 +246,7 @@ pub fn discover_within(search: &Search, source: Source, patience: Duration) -> I
     found
 }
 
-/// A root that is not there looks like a node without devices.
+/// Notices about roots that do not exist, which look like a node without devices.
 fn missing_roots(search: &Search) -> impl Iterator<Item = Notice> {
     let roots = [&search.sys, &search.dev, &search.proc].into_iter();
     let missing = roots.filter(|root| !root.exists());

@@ -1,4 +1,4 @@
-//! What every back end offers, and the terms it is told in.
+//! The trait of every back end, and its types.
 
 use litd_units::{Celsius, Hertz, Joules, Watts};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::PowerError;
 use crate::holder::Holder;
 
-/// What kind of device a domain caps.
+/// The kind of a domain's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
@@ -31,19 +31,19 @@ pub enum Sharing {
     Mps,
 }
 
-/// What a cap that is read back is worth.
+/// How far a cap that is read back can be trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadBack {
-    /// The device says what it holds.
+    /// The device reports its present cap.
     #[default]
     Device,
-    /// The driver may say what it remembers to have written (some kernels on MI300X), while
-    /// firmware holds something else: only measured power confirms a cap.
+    /// The driver may report a cached value (some kernels on MI300X) while firmware holds another one: only
+    /// measured power confirms a cap.
     MayBeCached,
 }
 
-/// Which device this is. The address is unique on the node and stays the same over reboots.
+/// The identity of a device. Its address is unique on the node and stays the same over reboots.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// GPU or CPU socket.
@@ -60,17 +60,17 @@ pub struct Identity {
     pub model: String,
     /// Name and version of the driver.
     pub driver: String,
-    /// Which back end serves it: `simulated`, `amdgpu`, `nvml` ...
+    /// The back end that serves it: `simulated`, `amdgpu`, `nvml` ...
     pub backend: String,
     /// Whether one job can own its cap.
     #[serde(default)]
     pub sharing: Sharing,
-    /// What its cap is worth that is read back.
+    /// How far its cap can be trusted when it is read back.
     #[serde(default)]
     pub read_back: ReadBack,
 }
 
-/// What a domain's cap may be. Read anew after a device reset: a driver may have other ideas then.
+/// The range of a domain's cap. Read anew after a device reset: a driver may tell another range then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CapRange {
     /// The lowest cap that the driver accepts (0 where it names none).
@@ -83,11 +83,11 @@ pub struct CapRange {
     pub resolution: Watts,
 }
 
-/// No device is capped at as much.
+/// No device can be set to so much.
 const ABSURD: Watts = Watts(100_000.0);
 
 impl CapRange {
-    /// The range as the driver of `device` told it, if that can be.
+    /// The range as the driver of `device` told it, if it is possible.
     ///
     /// # Errors
     /// The highest cap is no number, 0 or above 100 kW, the lowest is above it or below 0, the
@@ -119,7 +119,7 @@ impl CapRange {
     }
 }
 
-/// What a domain tells of itself at one moment. What there is no sensor for is absent.
+/// All readings of a domain at one moment. A value without a sensor is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reading {
@@ -138,12 +138,12 @@ pub struct Reading {
     pub slowdown: Option<Celsius>,
     /// Clock of the compute units.
     pub clock: Option<Hertz>,
-    /// Whether the power limit is what bounds the clock.
+    /// Whether the power limit is the limiter of the clock.
     pub power_limited: Option<bool>,
-    /// The share of the time since the reading before in which the power limit did, where the
-    /// device counts it; else what it tells is of this moment.
+    /// The share of the time since the last reading in which power was the limiter, where the device counts it;
+    /// absent where it tells the present moment only.
     pub power_share: Option<f64>,
-    /// What else slows it down, if anything does: more power would not help then.
+    /// Another limiter that slows it down, if any: more power would not help then.
     pub throttle: Option<Throttle>,
     /// Whether its driver sets its default cap once no program has it open any more: an NVIDIA GPU without
     /// persistence mode.
@@ -165,13 +165,13 @@ impl Reading {
 pub enum Throttle {
     /// The chip is too hot (NVML: software or hardware thermal slowdown; AMD: socket thermal).
     Heat,
-    /// Its memory is too hot (AMD: HBM thermal).
+    /// The memory is too hot (AMD: HBM thermal).
     Memory,
     /// The voltage regulators are at their limit (AMD: VR thermal).
     Regulator,
     /// The system pulled the power brake (NVML: hardware power brake slowdown).
     PowerBrake,
-    /// Hardware slows it down and does not say why (NVML: hardware slowdown).
+    /// Hardware slows it down and gives no reason (NVML: hardware slowdown).
     Hardware,
 }
 
@@ -189,12 +189,11 @@ pub struct ClockRange {
 /// Every call may block for as long as a driver likes, and may fail. `set_cap` of a driver may
 /// report success and change nothing: callers read back.
 pub trait PowerDomain: Send {
-    /// Which device this is.
+    /// The identity, as last read.
     fn identity(&self) -> &Identity;
 
-    /// Which device this is now, asked anew: a reset, a rebind of its driver or a change of its
-    /// partitions may have made something else of it. [`PowerDomain::identity`] answers the same
-    /// from then on.
+    /// The identity, asked anew: a reset, a rebind of its driver or a change of its partitions may have changed
+    /// it. [`PowerDomain::identity`] returns the same from then on.
     ///
     /// # Errors
     /// The driver does not answer.
@@ -202,7 +201,7 @@ pub trait PowerDomain: Send {
         Ok(self.identity().clone())
     }
 
-    /// What its cap may be, read from the driver now.
+    /// The range of its cap, read from the driver now.
     ///
     /// # Errors
     /// The driver does not answer.
@@ -260,7 +259,7 @@ pub trait PowerDomain: Send {
         Err(self.no_clocks())
     }
 
-    /// What a domain answers whose clocks can't be locked.
+    /// The error of a domain whose clocks can't be locked.
     #[doc(hidden)]
     fn no_clocks(&self) -> PowerError {
         let Identity {
@@ -280,10 +279,10 @@ pub trait PowerDomain: Send {
     }
 }
 
-/// What is open of a device's driver once its handles were closed.
+/// Open handles of a device's driver after a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handles {
-    /// Nothing.
+    /// No handle is open.
     Closed,
     /// The driver's library has one session for all GPUs, which stays open because another GPU's call hangs in it.
     HeldByAnother,

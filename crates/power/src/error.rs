@@ -1,9 +1,9 @@
-//! What can go wrong with a power domain, said so that a person can act on it.
+//! Errors of power domains, worded so that a person can act on them.
 
 use litd_units::Watts;
 use thiserror::Error;
 
-/// Why a domain did not do what it was told. `device` is its address.
+/// Why an operation failed. `device` is the domain's address.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum PowerError {
     /// The driver refuses the value.
@@ -11,31 +11,31 @@ pub enum PowerError {
     OutOfRange {
         /// The device.
         device: String,
-        /// What was asked for.
+        /// The value that was asked for.
         asked: Watts,
         /// The lowest cap that it accepts.
         lowest: Watts,
         /// The highest.
         highest: Watts,
     },
-    /// The daemon lacks a right.
+    /// A missing permission.
     #[error("{device}: no permission for {action}: {hint}")]
     Permission {
         /// The device.
         device: String,
-        /// What it was about to do: "setting the cap".
+        /// The action that failed: "setting the cap".
         action: &'static str,
-        /// What to do about it.
+        /// The remedy.
         hint: String,
     },
-    /// The device is not there any more.
+    /// The device is gone.
     #[error(
         "{device}: the device is gone ({cause}); it comes back after a reset or a driver reload"
     )]
     Gone {
         /// The device.
         device: String,
-        /// What the driver said.
+        /// The driver's error.
         cause: String,
     },
     /// No answer within the deadline.
@@ -43,10 +43,10 @@ pub enum PowerError {
     Timeout {
         /// The device.
         device: String,
-        /// How long it was waited for.
+        /// How long litd has waited.
         seconds: f64,
     },
-    /// The cap is not the one that was there when the device was read last; nothing was written.
+    /// The cap is not the one of the last reading; nothing was written.
     #[error("{device}: holds {cap}, not {known} as it was read to hold: nothing was written")]
     Changed {
         /// The device.
@@ -56,31 +56,31 @@ pub enum PowerError {
         /// The cap that is there.
         cap: Watts,
     },
-    /// The device, its driver or its back end knows no such thing; nothing was changed.
+    /// The device, its driver or its back end does not support this; nothing was changed.
     #[error("{device}: {action} is not possible: {cause}")]
     Unsupported {
         /// The device.
         device: String,
-        /// What was tried.
+        /// The action that was tried.
         action: &'static str,
         /// Why.
         cause: String,
     },
-    /// Whatever else the driver said.
+    /// Any other error of the driver.
     #[error("{device}: {action} failed: {cause}")]
     Driver {
         /// The device.
         device: String,
-        /// What was tried.
+        /// The action that was tried.
         action: &'static str,
-        /// What the driver said.
+        /// The driver's error.
         cause: String,
     },
 }
 
 impl PowerError {
-    /// Whether it says that nothing was changed. After any other one a device may have done what it was
-    /// asked, or may still do it.
+    /// Whether this error means that nothing was changed. After any other error a device may have done the
+    /// operation, or may still do it.
     #[must_use]
     pub fn refuses(&self) -> bool {
         match self {

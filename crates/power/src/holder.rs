@@ -1,7 +1,7 @@
-//! Who uses a device: processes, and whose they are.
+//! Holders: processes that use a device, and their users.
 //!
-//! Drivers tell of processes by the numbers that the host knows them by. What those numbers are
-//! worth, and which user a process belongs to, procfs says.
+//! Drivers name processes by the host's process ids. What those ids mean here, and which user a process belongs
+//! to, is read from procfs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use nix::errno::Errno;
 
 use crate::sysfs::{self, FileError};
 
-/// A process that has queues, memory or contexts on a device. One that merely has the device's node
-/// open is none.
+/// A process that has queues, memory or contexts on a device. A process that merely has the device's node open is
+/// no holder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
-    /// Its process id.
+    /// The process id.
     pub pid: u32,
-    /// Its effective user id, which is what the kernel tells of the peer of a socket too.
+    /// The effective user id, which is also what the kernel tells of the peer of a socket.
     pub uid: u32,
-    /// Its control groups, as `/proc/PID/cgroup` names them; empty where nobody can tell.
+    /// The control groups, as `/proc/PID/cgroup` names them; empty where unknown.
     pub cgroup: String,
 }
 
@@ -31,11 +31,11 @@ impl Holder {
     }
 }
 
-/// So many bytes are kept of the control groups of all holders together. Those beyond are in none that is known:
-/// a GPU that so many processes use is several users'.
+/// How many bytes of the control groups of all holders together are kept. Further holders have no known control
+/// group: a GPU that so many processes use belongs to several users.
 const GROUPS: usize = 1 << 20;
 
-/// What the initial PID namespace is called (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
+/// The name of the initial PID namespace (`PROC_PID_INIT_INO` in `include/linux/proc_ns.h`).
 const INITIAL_NAMESPACE: &str = "pid:[4026531836]";
 
 /// The processes of a procfs.
@@ -45,15 +45,15 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// Those that are seen there.
+    /// The processes below this procfs.
     pub fn new(proc: &Path) -> Self {
         Self {
             proc: proc.to_owned(),
         }
     }
 
-    /// The processes with these ids as drivers tell them, in order and each once, with their users.
-    /// Those that have ended meanwhile are left out.
+    /// The processes with these ids of a driver's, in order and each once, with their users. Processes that have
+    /// ended meanwhile are left out.
     ///
     /// # Errors
     /// litd is in a PID namespace of its own: the same number is another process there, and which
@@ -91,10 +91,10 @@ impl Processes {
         Ok(holders)
     }
 
-    /// The effective user of a process; none if it has ended.
+    /// The effective user of a process; `None` if it has ended.
     fn user(&self, pid: u32) -> io::Result<Option<u32>> {
         let path = self.proc.join(pid.to_string()).join("status");
-        // The user stands in the first lines.
+        // The user is in the first lines.
         let status = match sysfs::try_head(path.clone()) {
             Ok(status) => status,
             Err(error) if has_ended(&error) => return Ok(None),
@@ -112,7 +112,7 @@ impl Processes {
     }
 }
 
-/// Whether that is what procfs says of a process that has ended.
+/// Whether this is procfs's error for a process that has ended.
 fn has_ended(error: &FileError) -> bool {
     matches!(error.errno(), Some(Errno::ENOENT | Errno::ESRCH))
 }
@@ -139,7 +139,7 @@ mod tests {
     fn a_holder_is_a_process_with_its_effective_user() {
         let status = "Name:\tpython3\nUid:\t1000\t1001\t1002\t1003\nGid:\t4\t4\t4\t4\n";
         let (_folder, processes) = tree(&[(7, status), (5, "Uid:\t0\t0\t0\t0\n")]);
-        // 9 has ended, and 7 is told twice.
+        // 9 has ended, and 7 is named twice.
         let holders = processes.of_host([7, 9, 5, 7]).unwrap();
         assert_eq!(holders, [Holder::new(5, 0), Holder::new(7, 1001)]);
     }

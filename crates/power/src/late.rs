@@ -1,7 +1,7 @@
-//! Devices are looked at on threads of their own. What is known without asking a device's driver, its
-//! address above all, is enough to list it; what only the driver knows is asked for by a thread that has
-//! nothing else to do. A device that does not answer in time is listed as well, as one whose driver is asked
-//! again until it does: whoever uses it waits for its driver, and nobody else does.
+//! Examining devices on threads of their own. Facts that are known without asking a device's driver, above all its
+//! address, are enough to list it; a thread with no other work asks the driver for the rest. A device that does
+//! not answer in time is listed as well, and its driver is asked again until it answers: only users of this device
+//! wait for it.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -16,17 +16,17 @@ use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::worker::STACK;
 
-/// What became of a look at a device, and what is to be said of it.
+/// The outcome of examining a device, with notices about it.
 pub(crate) struct Look {
     pub outcome: Outcome,
     pub notices: Vec<Notice>,
 }
 
-/// What became of it.
+/// The outcome.
 pub(crate) enum Outcome {
-    /// It can be capped.
+    /// The device can be capped.
     Domain(Box<dyn PowerDomain>),
-    /// It is there, and has no cap of its own; the notices say why.
+    /// The device exists, and has no cap of its own; the notices say why.
     NoCap,
     /// The driver does not know it.
     Unknown,
@@ -35,19 +35,19 @@ pub(crate) enum Outcome {
 /// Asks a device's driver, for as long as that takes.
 pub(crate) type Ask = Box<dyn FnMut() -> Look + Send>;
 
-/// A device that is there by what does not touch its driver.
+/// A device that exists, as far as can be told without its driver.
 pub(crate) struct Candidate {
-    /// What is known of it without its driver.
+    /// The part of its identity that is known without its driver.
     pub identity: Identity,
     /// Asks its driver for the rest.
     pub ask: Ask,
 }
 
-/// What a thread has asked, and how it asks again.
+/// The outcome of a thread's question, and how to ask again.
 type Asked = (Ask, Look);
 
-/// Looks at all of them at the same time, and adds them in their order. One that has not answered within
-/// `patience` is added as it is known, and is waited for by whoever uses it.
+/// Examines all of them at the same time, and adds them in their order. A device that has not answered within
+/// `patience` is added with the facts that are known, and its users wait for it.
 pub(crate) fn look_at_all(candidates: Vec<Candidate>, patience: Duration, found: &mut Inventory) {
     let deadline = Instant::now() + patience;
     let begin = |Candidate { identity, ask }: Candidate| {
@@ -88,7 +88,7 @@ pub(crate) fn look_at_all(candidates: Vec<Candidate>, patience: Duration, found:
     }
 }
 
-/// What is to be said of a device that does not answer.
+/// The notice about a device that does not answer.
 pub(crate) fn silent(identity: &Identity, patience: Duration) -> Notice {
     let seconds = patience.as_secs_f64();
     let text = format!("its driver has not answered for {seconds:.1} s");
@@ -107,13 +107,13 @@ fn begin(mut ask: Ask) -> io::Result<Receiver<Asked>> {
         .stack_size(STACK)
         .spawn(move || {
             let look = ask();
-            // Nobody waits any more where a search was given up.
+            // No one waits for the result of a search that was given up.
             let _ = done.send((ask, look));
         })?;
     Ok(asked)
 }
 
-/// Does something that may hang on a thread of its own. None where it has not been done in time.
+/// Runs something that may hang on a thread of its own. `None` where it has not ended in time.
 pub(crate) fn within<T: Send + 'static>(
     patience: Duration,
     act: impl FnOnce() -> T + Send + 'static,
@@ -128,24 +128,24 @@ pub(crate) fn within<T: Send + 'static>(
 
 /// A device whose driver did not answer when devices were looked for.
 struct Late {
-    /// As it was known without its driver; as its driver tells once it has.
+    /// The identity: first as known without its driver, later as the driver tells.
     identity: Identity,
     state: State,
 }
 
 enum State {
-    /// It has answered.
+    /// The driver has answered.
     Known(Box<dyn PowerDomain>),
-    /// A thread asks it.
+    /// A thread is asking the driver.
     Asked(Receiver<Asked>),
-    /// It has no cap, or so its driver says, which is asked again when it is used next.
+    /// The device has no cap, by its driver's last answer; the driver is asked again at the next use.
     Asleep(Ask),
-    /// The thread that asked it panicked.
+    /// The thread that asked has panicked.
     Ended,
 }
 
 impl Late {
-    /// The device, once its driver has told what it is.
+    /// The device, once its driver has identified it.
     fn known(&mut self) -> Result<&mut dyn PowerDomain, PowerError> {
         if !matches!(self.state, State::Known(_)) {
             self.find_out()?;
@@ -245,7 +245,7 @@ impl PowerDomain for Late {
         self.known()?.unlock_clocks()
     }
 
-    /// Of one that was never opened there is nothing to close.
+    /// A device that was never opened has no handles.
     fn release(&mut self) -> Handles {
         match &mut self.state {
             State::Known(domain) => domain.release(),

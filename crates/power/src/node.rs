@@ -1,4 +1,4 @@
-//! What a node says of itself: its drivers, and who else is at work.
+//! Facts about a node: its drivers, and other programs that set caps.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a domain can be told to do, as values that can be sent to its thread and back.
+//! Operations of a domain, as values that can be sent to its thread and back.
 
 use litd_units::{Hertz, Watts};
 
@@ -6,16 +6,16 @@ use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Readin
 use crate::error::PowerError;
 use crate::holder::Holder;
 
-/// What a device is to do.
+/// An operation of a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Operation {
     /// Read all sensors and the cap.
     Read,
     /// Set the cap, then read it back.
     Set(Watts),
-    /// Read what the cap may be.
+    /// Read the range of the cap.
     Range,
-    /// Ask anew which device it is, and what its cap may be (after a reset).
+    /// Read identity and range anew (after a reset).
     Identify,
     /// Tell which processes use it.
     Holders,
@@ -27,34 +27,33 @@ pub enum Operation {
     Release,
 }
 
-/// What became of an [`Operation`].
+/// The outcome of an [`Operation`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// All sensors.
     Read(Result<Reading, PowerError>),
     /// The cap as read back after it was set.
     Set(Result<Watts, PowerError>),
-    /// What the cap may be.
+    /// The range of the cap.
     Range(Result<CapRange, PowerError>),
-    /// Which device it is now, and what its cap may be.
+    /// The identity and the range, read anew.
     Identity(Result<(Identity, CapRange), PowerError>),
     /// The processes that use the device.
     Holders(Result<Vec<Holder>, PowerError>),
     /// The highest clock that it can be locked to.
     HighestClock(Result<Hertz, PowerError>),
-    /// Clocks are locked, or free; no driver says to what they are.
+    /// Clocks were locked, or unlocked; no driver tells their present state.
     Clocks(Result<(), PowerError>),
     /// Handles were closed.
     Released(Handles),
 }
 
 impl Operation {
-    /// Does it, for as long as the driver takes.
+    /// Performs the operation, for as long as the driver takes.
     pub fn perform(self, domain: &mut dyn PowerDomain) -> Reply {
         match self {
             Self::Read => Reply::Read(domain.read()),
-            // What was asked for is no evidence: drivers round, and some report success and
-            // change nothing.
+            // The requested value is no proof: drivers round, and some report success and change nothing.
             Self::Set(cap) => Reply::Set(domain.set_cap(cap).and_then(|()| domain.cap())),
             Self::Range => Reply::Range(domain.range()),
             Self::Identify => Reply::Identity(

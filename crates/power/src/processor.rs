@@ -13,16 +13,16 @@ pub(crate) struct Processor {
     pub vendor: String,
     /// The vendor's number of the generation.
     pub family: u32,
-    /// Its marketing name.
+    /// The marketing name.
     pub model: String,
-    /// Whether it is a virtual machine's.
+    /// Whether this is a virtual machine.
     pub is_guest: bool,
 }
 
 impl Processor {
-    /// The processors of the node whose procfs is at `proc`. What is not told is empty.
+    /// The processors of the node whose procfs is at `proc`. Unknown fields are empty.
     pub fn read(proc: &Path) -> Self {
-        // One entry per processor; the first is within the first page.
+        // The entry of one processor is enough; the first is within the first page.
         Self::parse(&sysfs::head(proc.join("cpuinfo")))
     }
 
@@ -43,18 +43,18 @@ impl Processor {
         }
     }
 
-    /// Whether Intel makes it.
+    /// Whether Intel makes the processor.
     pub fn is_intel(&self) -> bool {
         self.vendor == "GenuineIntel"
     }
 
-    /// Whether it is one of AMD's servers: an EPYC, or the CPU in an Instinct.
+    /// Whether the processor is one of AMD's servers: an EPYC, or the CPU in an Instinct.
     pub fn is_epyc(&self) -> bool {
         let named = |name| self.model.contains(name);
         self.vendor == "AuthenticAMD" && (named("EPYC") || named("Instinct"))
     }
 
-    /// Whether it is one of these from before HSMP.
+    /// Whether the processor is one of these from before HSMP.
     pub fn is_before_hsmp(&self) -> bool {
         self.is_epyc() && self.family < 0x19
     }

@@ -30,57 +30,57 @@ use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Readin
 use crate::error::PowerError;
 use crate::holder::{Holder, Processes};
 
-/// After so long without an answer the other side counts as dead: longer than a driver that
-/// blocks for 30 s and then goes on.
+/// After so long without an answer the stand-in counts as dead: longer than a driver that blocks for 30 s and then
+/// goes on.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// No line is longer: 16 devices with all their names fit many times.
+/// The longest line: 16 devices with all their names fit many times.
 pub const LONGEST_LINE: u64 = 64 * 1024;
 
-/// What is asked of the stand-in hardware. Devices go by their addresses.
+/// A request to the stand-in hardware. Devices are named by their addresses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Request {
-    /// Which devices are there?
+    /// List all devices.
     Inventory,
-    /// All sensors of one.
+    /// Read all sensors of a device.
     Read {
-        /// Its address.
+        /// The device's address.
         device: String,
     },
-    /// What its cap may be.
+    /// Read the range of its cap.
     Range {
-        /// Its address.
+        /// The device's address.
         device: String,
     },
     /// Set its cap.
     Set {
-        /// Its address.
+        /// The device's address.
         device: String,
         /// The cap.
         watts: Watts,
     },
-    /// Which processes use it?
+    /// List the processes that use it.
     Holders {
-        /// Its address.
+        /// The device's address.
         device: String,
     },
-    /// What is the highest clock that it can be locked to?
+    /// Read the highest clock that it can be locked to.
     #[serde(rename = "highest_clock")]
     HighestClock {
-        /// Its address.
+        /// The device's address.
         device: String,
     },
     /// Lock its clocks, or let the driver choose.
     Clocks {
-        /// Its address.
+        /// The device's address.
         device: String,
-        /// The lowest and the highest.
+        /// The lowest and the highest clock.
         hertz: Option<(Hertz, Hertz)>,
     },
-    /// Its handles are closed.
+    /// Announce that its handles are closed.
     Release {
-        /// Its address.
+        /// The device's address.
         device: String,
     },
 }
@@ -88,23 +88,23 @@ pub enum Request {
 /// A device in the inventory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listed {
-    /// Which it is.
+    /// The device's identity.
     pub identity: Identity,
-    /// What its cap may be.
+    /// The range of its cap.
     pub range: CapRange,
 }
 
-/// What the stand-in hardware answers.
+/// An answer of the stand-in hardware.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Answer {
-    /// It did what was asked.
+    /// Success.
     Good(Outcome),
-    /// It did not.
+    /// Failure.
     Bad(Refusal),
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -112,24 +112,24 @@ pub enum Outcome {
     Devices(Vec<Listed>),
     /// All sensors.
     Reading(Reading),
-    /// What the cap may be.
+    /// The range of the cap.
     Range(CapRange),
     /// The processes that use the device.
     Pids(Vec<u32>),
     /// A clock.
     Clock(Hertz),
-    /// Done; or so it says.
+    /// Done, or claimed to be.
     Done(bool),
 }
 
-/// Why nothing came of it.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The kind of error.
     pub error: Cause,
     /// In words.
     pub cause: String,
-    /// What the cap may be, where it was out of that.
+    /// The range of the cap, if the cap was out of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<CapRange>,
 }
@@ -142,14 +142,14 @@ pub enum Cause {
     OutOfRange,
     /// Not allowed.
     Permission,
-    /// The device is not there (any more).
+    /// The device is not there.
     Gone,
-    /// Anything else.
+    /// Any other error.
     Driver,
 }
 
-/// All devices of the stand-in hardware behind `socket`, in its order: GPUs first. Each opens a
-/// connection of its own when it is first used, and a new one after that broke.
+/// All devices of the stand-in hardware behind `socket`, in its order: GPUs first. Each opens a connection of its
+/// own at its first use, and a new one after that broke.
 ///
 /// # Errors
 /// Nobody answers there, or not in this language. The error's `device` is the socket.
@@ -157,8 +157,8 @@ pub fn discover(socket: &Path) -> Result<Vec<Box<dyn PowerDomain>>, PowerError> 
     discover_within(socket, PATIENCE)
 }
 
-/// Like [`discover`], with another time after which the other side counts as dead: for each
-/// request, now and later. It is more than 0.
+/// Like [`discover`], with another time after which the stand-in counts as dead, for each request, now and later.
+/// It must be more than 0.
 ///
 /// # Errors
 /// As [`discover`].
@@ -185,7 +185,7 @@ pub fn discover_within(
     }
 }
 
-/// One simulated device.
+/// A simulated device.
 struct Simulated {
     identity: Identity,
     line: Line,
@@ -239,7 +239,7 @@ impl PowerDomain for Simulated {
     fn set_cap(&mut self, watts: Watts) -> Result<(), PowerError> {
         const ACTION: &str = "setting the cap";
         if !watts.is_finite() {
-            // JSON has no such number.
+            // JSON can't express this number.
             return Err(self.line.driver(ACTION, format!("{watts} is no cap")));
         }
         let device = self.device();
@@ -301,7 +301,7 @@ impl PowerDomain for Simulated {
 
 /// A connection that is opened when it is needed.
 struct Line {
-    /// What errors call it.
+    /// The name in errors.
     name: String,
     socket: PathBuf,
     patience: Duration,
@@ -317,7 +317,7 @@ impl Line {
         let kept = self.connection.is_some();
         let begin = Instant::now();
         let answer = match self.exchange(&text) {
-            // A connection from before the other side was restarted: it never saw the request.
+            // A connection from before the stand-in was restarted: it never saw the request.
             Err(error) if kept && is_broken(&error) => self.exchange(&text),
             other => other,
         };
@@ -339,8 +339,8 @@ impl Line {
     }
 
     fn exchange(&mut self, text: &[u8]) -> io::Result<Answer> {
-        // Taken out, and put back only after a whole answer: what comes late after an error
-        // would be taken for the answer to the next request.
+        // Taken out, and put back only after a complete answer: a late answer after an error would be taken for
+        // that of the next request.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => connect(&self.socket, self.patience)?,

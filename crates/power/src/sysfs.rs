@@ -1,10 +1,10 @@
-//! Files of sysfs and procfs: kept open, read in one piece, never more than is sane, and errors
-//! that name the file.
+//! Files of sysfs and procfs: kept open, read in one piece with a bound on the length, and with errors that name
+//! the file.
 //!
-//! An attribute of sysfs is one value that the driver prints anew at each read from its start,
-//! and takes in one write. So a descriptor can be kept for as long as its device lives, and a
-//! read is one `pread`. Roots may be anywhere, and what stands below them may be anything: a
-//! file that is none (a pipe would block its reader for ever) is refused.
+//! An attribute of sysfs is one value that the driver prints anew at each read from its start, and takes in one
+//! write. So a descriptor can be kept for as long as its device lives, and a read is one `pread`. Roots may be
+//! anywhere, and may contain anything: a file that is not regular (a pipe would block its reader for ever) is
+//! refused.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -26,29 +26,29 @@ pub(crate) const PAGE: usize = 4096;
 /// A number and its newline fit many times.
 const NUMBER: usize = 64;
 
-/// What to do about a driver's file that may not be used.
+/// The remedy for a driver's file without permission.
 pub(crate) const PERMISSION: &str =
     "run litd as root, and have its unit or container leave this file writable";
 
-/// What was done to a file when it failed.
+/// The action on a file that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It was opened, or looked for.
+    /// Opening it, or looking for it.
     Open,
-    /// It was read.
+    /// Reading it.
     Read,
-    /// It was written to.
+    /// Writing it.
     Write,
 }
 
-/// A file that did not do as it should.
+/// A file operation that failed.
 #[derive(Debug)]
 pub(crate) struct FileError {
-    /// Which.
+    /// The file.
     pub path: PathBuf,
-    /// What was done to it.
+    /// The action.
     pub step: Step,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -58,8 +58,7 @@ impl FileError {
         self.error.raw_os_error().map(Errno::from_raw)
     }
 
-    /// As an error of a device, whose own folder is `home`; `permission` says what to do about a
-    /// right that lacks.
+    /// As an error of a device, whose own folder is `home`; `permission` is the remedy for a missing permission.
     pub fn of(
         self,
         device: &str,
@@ -76,7 +75,8 @@ impl FileError {
                 hint: format!("{cause}: {permission}"),
             },
             Some(Errno::ENODEV | Errno::ENXIO) => PowerError::Gone { device, cause },
-            // Firmware that refuses a value says so as well; what can't even be read is not there.
+            // Firmware that refuses a value gives this error as well; a file that can't even be read means that
+            // the device is gone.
             Some(Errno::EIO) if self.step != Step::Write => PowerError::Gone { device, cause },
             Some(Errno::ENOENT) if !home.exists() => PowerError::Gone { device, cause },
             _ => PowerError::Driver {
@@ -94,7 +94,7 @@ impl fmt::Display for FileError {
     }
 }
 
-/// One file of a driver.
+/// A file of a driver.
 #[derive(Debug)]
 pub(crate) struct Attribute {
     path: PathBuf,
@@ -117,12 +117,12 @@ impl Attribute {
         path.exists().then(|| Self::new(path))
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says, if that is shorter than `buffer`.
+    /// The contents, if they are shorter than `buffer`.
     pub fn read<'b>(&mut self, buffer: &'b mut [u8]) -> Result<&'b [u8], FileError> {
         let kept = self.reader.is_some();
         let result = match self.read_once(buffer) {
@@ -149,7 +149,7 @@ impl Attribute {
         result.map_err(|error| self.failed(Step::Read, error))
     }
 
-    /// The number in its first line.
+    /// The number in the first line.
     pub fn number<T: FromStr>(&mut self) -> Result<T, FileError> {
         let mut buffer = [0; NUMBER];
         let text = self.read(&mut buffer)?;
@@ -159,16 +159,16 @@ impl Attribute {
         })
     }
 
-    /// The microwatts in it.
+    /// The microwatts in the first line.
     pub fn watts(&mut self) -> Result<Watts, FileError> {
         Ok(from_micro(self.number()?))
     }
 
-    /// Writes a number to it, in one piece.
+    /// Writes a number, in one piece.
     pub fn write(&mut self, value: u64) -> Result<(), FileError> {
         let kept = self.writer.is_some();
         match self.write_once(value) {
-            // The driver was loaded anew: the old descriptor took nothing.
+            // The driver was loaded anew: the old descriptor has written nothing.
             Err(error) if kept && is_stale(&error) => {
                 self.writer = None;
                 self.write_once(value)
@@ -196,7 +196,7 @@ impl Attribute {
         }
     }
 
-    /// Whether it may be written to, without doing it.
+    /// Checks whether the file may be written, without writing.
     pub fn open_writer(&mut self) -> Result<(), FileError> {
         if self.writer.is_none() {
             self.writer = Some(self.open(OpenOptions::new().write(true))?);
@@ -204,13 +204,13 @@ impl Attribute {
         Ok(())
     }
 
-    /// Whether the driver offers it for reading only, to anybody.
+    /// Whether the driver offers the file for reading only, to anybody.
     pub fn is_read_only(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|data| data.permissions().mode() & 0o222 == 0)
     }
 
     fn open(&self, options: &mut OpenOptions) -> Result<File, FileError> {
-        // Without it a pipe in the file's place would block.
+        // Without this flag a pipe in the file's place would block.
         options.custom_flags(O_NONBLOCK);
         let failed = |error| self.failed(Step::Open, error);
         let file = options.open(&self.path).map_err(failed)?;
@@ -228,7 +228,7 @@ impl Attribute {
         }
     }
 
-    /// It does not say what it should.
+    /// The error of unexpected contents.
     pub fn invalid(&self, text: impl Into<String>) -> FileError {
         let error = io::Error::new(io::ErrorKind::InvalidData, text.into());
         self.failed(Step::Read, error)
@@ -276,8 +276,8 @@ pub(crate) fn number<T: FromStr>(path: PathBuf) -> Option<T> {
     Attribute::new(path).number().ok()
 }
 
-/// The first line of a file, without blanks around it; none if it is empty, not to be read, not
-/// UTF-8, or longer than a page.
+/// The first line of a file, without blanks around it; `None` if it is empty, unreadable, not UTF-8, or longer
+/// than a page.
 pub(crate) fn line(path: PathBuf) -> Option<String> {
     let mut buffer = [0; PAGE];
     let mut file = Attribute::new(path);
@@ -291,7 +291,7 @@ pub(crate) fn head(path: PathBuf) -> String {
     try_head(path).unwrap_or_default()
 }
 
-/// The same, or why it can't be read.
+/// The same, or the error.
 pub(crate) fn try_head(path: PathBuf) -> Result<String, FileError> {
     let mut buffer = vec![0; PAGE];
     let length = Attribute::new(path).read_once(&mut buffer)?;
@@ -306,8 +306,8 @@ pub(crate) fn hexadecimal(path: PathBuf) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// The entries of a folder whose names are `prefix` and a number, by that number. What can't be
-/// read has none; names that are no text are none of the kernel's.
+/// The entries of a folder whose names are `prefix` and a number, by that number. An unreadable folder has none;
+/// names that are not text are not the kernel's.
 pub(crate) fn numbered(folder: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
     let number = |name: &OsStr| name.to_str()?.strip_prefix(prefix)?.parse().ok();
     let mut found: Vec<(u32, PathBuf)> = entries(folder)
@@ -323,7 +323,7 @@ pub(crate) fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-/// The last part of what a symbolic link says, as text.
+/// The last part of a symbolic link's target, as text.
 pub(crate) fn link_name(link: &Path) -> Option<String> {
     let target = fs::read_link(link).ok()?;
     Some(target.file_name()?.to_str()?.to_owned())

@@ -1,4 +1,4 @@
-//! One thread per domain, because drivers block.
+//! A thread for each domain, because drivers block.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::domain::PowerDomain;
 use crate::error::PowerError;
 use crate::operation::{Operation, Reply};
 
-/// Opening NVML alone takes 100 KiB, and what a vendor's library takes is not ours to know. 2 MiB,
-/// as is usual, would show in the daemon's address space: a node has up to 18 of these threads.
+/// Opening NVML alone takes 100 KiB, and other libraries' needs are unknown. The usual 2 MiB would show in the
+/// daemon's address space: a node has up to 18 of these threads.
 pub(crate) const STACK: usize = 1024 * 1024;
 
 /// The domain's thread has ended, which it does only if its driver panicked.
@@ -24,8 +24,8 @@ pub struct Stopped;
 
 /// A domain on a thread of its own. Operations are done one at a time, in order.
 ///
-/// Dropping it waits for nothing: an operation that is under way ends when the driver lets it
-/// and is still reported; those behind it are not begun.
+/// Dropping it waits for nothing: an operation that is under way ends when the driver lets it and is still
+/// reported; operations behind it are not begun.
 #[derive(Debug)]
 pub struct Worker {
     operations: Sender<Operation>,
@@ -56,7 +56,7 @@ impl Worker {
         })
     }
 
-    /// Has the domain do something, after what it was told before. Returns at once.
+    /// Queues an operation of the domain. Returns at once.
     ///
     /// # Errors
     /// The thread has ended.
@@ -67,8 +67,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // A channel hands out what is in it even after its sender is gone, and nobody wants a
-        // cap set by a daemon that has let go of the device.
+        // A channel delivers its contents even after the sender is gone, but a daemon that has released the device
+        // must not set a cap.
         self.dropped.store(true, Ordering::Release);
     }
 }
@@ -88,9 +88,9 @@ fn work(
     }
 }
 
-/// Does it, but writes no cap over one that was not there when the device was `seen` last: whoever
-/// set that meant it. Between this look and the write lie microseconds; between two readings of
-/// the daemon a second.
+/// Performs the operation, but writes no cap over one that was not there when the device was last `seen`: a
+/// foreign cap was set on purpose. Between this check and the write lie microseconds; between two readings of the
+/// daemon a second.
 fn perform(operation: Operation, domain: &mut dyn PowerDomain, seen: &mut Option<Watts>) -> Reply {
     if let (Operation::Set(_), Some(known)) = (operation, *seen) {
         match domain.cap() {

@@ -1,11 +1,11 @@
-//! What DRM knows of its clients, for all GPUs at once. It stands in `/proc/<pid>/fdinfo/<fd>` of a
-//! client's descriptor (`Documentation/gpu/drm-usage-stats.rst`), so every descriptor of every process has
-//! to be looked at. Any user can have many of them: one look serves all GPUs, has a bound, and no user has
-//! more than a part of it. Processes that compute are in kfd's account besides, whatever is left out here.
+//! DRM's clients, for all GPUs at once. A client is described in `/proc/<pid>/fdinfo/<fd>` of its descriptor
+//! (`Documentation/gpu/drm-usage-stats.rst`), so every descriptor of every process has to be examined. Any user
+//! can have many of them: one look serves all GPUs, has a bound, and no user has more than a part of it. Processes
+//! that compute are also in kfd's account, even if they are left out here.
 //!
-//! No name proves anything: any file may be called `dri/renderD128`. What a descriptor is of is its device
-//! number, and a descriptor that was opened with `O_PATH` needed no right to the device and is no client of
-//! its driver.
+//! No name proves anything: any file may be called `dri/renderD128`. A descriptor's device number tells what it
+//! is, and a descriptor that was opened with `O_PATH` needed no right to the device and is no client of its
+//! driver.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -21,21 +21,21 @@ use nix::sys::stat::{major, minor};
 use super::address::Address;
 use crate::sysfs;
 
-/// A client with so much memory on a GPU uses it. Page tables of one that only has its node open
-/// take some tens of KiB.
+/// A client with so much memory on a GPU uses it. Page tables of a client that only has its node open take some
+/// tens of KiB.
 const USED: u64 = 1 << 20;
 
-/// So many descriptors are looked at in one look: half a second of work. A node with eight ranks and their
-/// data loaders has some ten thousand.
+/// The most descriptors of one look: half a second of work. A node with eight ranks and their data loaders has
+/// some ten thousand.
 const ALL: usize = 300_000;
 
-/// Of one user.
+/// The most of one user.
 const SHARE: usize = 100_000;
 
-/// Of one process.
+/// The most of one process.
 const DESCRIPTORS: usize = 4096;
 
-/// What the kernel tells of a descriptor costs as much as so many names of descriptors.
+/// The cost of reading a descriptor's description, in names of descriptors.
 const TOLD: usize = 8;
 
 /// A character device's number.
@@ -49,7 +49,7 @@ pub(super) struct Number {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Client {
     pub pid: u32,
-    /// When its process began, as the kernel counts: another one may have the number by now.
+    /// When its process began, in the kernel's ticks: another process may have the id by now.
     began: Option<u64>,
     /// The device's node.
     pub number: Number,
@@ -58,27 +58,27 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whether its process is there still.
+    /// Whether its process still runs.
     pub fn is_alive(&self, proc: &Path) -> bool {
         began(&proc.join(self.pid.to_string())) == self.began
     }
 
-    /// Whether it is of the GPU at `address`. Partitions have no place on the bus of their own.
+    /// Whether it is a client of the GPU at `address`. Partitions have no place on the bus of their own.
     pub fn is_of(&self, address: &Address) -> bool {
         let here = |at: &String| at.parse() == Ok(*address);
         self.address.as_ref().is_none_or(here)
     }
 }
 
-/// How long whoever asks waits for a look of his own: the thread that asks also sets caps. A usual look takes some
+/// How long a caller waits for a look of his own: the thread that asks also sets caps. A usual look takes some
 /// tens of milliseconds.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// After a look there is none for so many times as long as it took: users can make a look expensive, and litd's
-/// share of the processors is for caps.
+/// After a look there is a pause of so many times its length: users can make a look expensive, and litd's share of
+/// the processors is for caps.
 const REST: u32 = 4;
 
-/// Looks at all processes of a procfs, one look at a time, on a thread that has nothing else to do.
+/// Looks at all processes of a procfs, one look at a time, on a thread with no other work.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     proc: PathBuf,
@@ -107,17 +107,17 @@ struct Look {
 /// When the next look begins.
 #[derive(Debug, Default)]
 enum Next {
-    /// As soon as somebody asks.
+    /// At the next question.
     #[default]
     Asked,
-    /// No earlier than then.
+    /// Not before this time.
     From(Instant),
-    /// Once the one under way is done.
+    /// After the present one.
     AfterThis,
 }
 
 impl Clients {
-    /// Those of the processes that are seen there.
+    /// For the processes below this procfs.
     pub fn new(proc: &Path) -> Self {
         Self {
             proc: proc.to_owned(),
@@ -130,9 +130,9 @@ impl Clients {
         &self.proc
     }
 
-    /// All clients, by a look that began no earlier than this call; whoever asks while another's look is under way
-    /// shares the next one. Where there is none within [`PATIENCE`], by the last look: a client that has come
-    /// since is seen by who asks again, and what has ended meanwhile [`Client::is_alive`] tells.
+    /// All clients, by a look that began no earlier than this call; callers during a look share the next one.
+    /// Where there is none within [`PATIENCE`], the clients of the last look: newer clients are seen at a later
+    /// call, and [`Client::is_alive`] tells which have ended.
     ///
     /// # Errors
     /// No look has been done yet.
@@ -178,7 +178,7 @@ impl Clients {
     }
 }
 
-/// What is told where users have made the first look too long to wait for.
+/// The error where users have made the first look too long to wait for.
 const TOO_MANY: &str =
     "processes have so many descriptors open that those of GPUs were not found yet; litd looks on";
 
@@ -196,7 +196,7 @@ impl Looks {
     }
 }
 
-/// One look. Users take turns, a process each, so that what one user has keeps no other from being seen.
+/// A look. Users take turns, a process each, so that one user's many descriptors don't hide others'.
 fn look(proc: &Path, mut all: usize, share: usize) -> Vec<Client> {
     let mut users: BTreeMap<u32, VecDeque<(u32, PathBuf)>> = BTreeMap::new();
     for (pid, process) in sysfs::numbered(proc, "") {
@@ -205,7 +205,7 @@ fn look(proc: &Path, mut all: usize, share: usize) -> Vec<Client> {
             own.push_back((pid, process));
         }
     }
-    // Few processes first: those of services and of a user's ranks.
+    // Users with few processes first: services, and ranks.
     let mut turns: Vec<_> = users.into_values().map(|own| (share, own)).collect();
     turns.sort_by_key(|(_, own)| own.len());
     let mut turns = VecDeque::from(turns);
@@ -227,7 +227,7 @@ fn look(proc: &Path, mut all: usize, share: usize) -> Vec<Client> {
     clients
 }
 
-/// Looks at a process's descriptors, at the cost of no more than so many. Returns the cost.
+/// Examines a process's descriptors, at the cost of no more than so many. Returns the cost.
 fn look_at(pid: u32, process: &Path, most: usize, clients: &mut Vec<Client>) -> usize {
     let mut cost = 1;
     for link in sysfs::entries(&process.join("fd")).take(DESCRIPTORS) {
@@ -235,7 +235,7 @@ fn look_at(pid: u32, process: &Path, most: usize, clients: &mut Vec<Client>) -> 
             return most;
         }
         cost += 1;
-        // The name says which are worth a look; in a container the nodes have the same names.
+        // The name tells which are worth examining; in a container the nodes have the same names.
         if link.read_link().is_ok_and(|path| is_node(&path)) {
             cost += TOLD;
             clients.extend(client(pid, process, &link));
@@ -245,8 +245,8 @@ fn look_at(pid: u32, process: &Path, most: usize, clients: &mut Vec<Client>) -> 
 }
 
 fn client(pid: u32, process: &Path, link: &Path) -> Option<Client> {
-    // The driver's own words before the file's number: only DRM's files have such, and asking for the
-    // number of a file in a file system of the process's own may take for ever.
+    // The driver's own description comes before the file's number: only DRM's files have one, and asking for the
+    // number of a file in a user's own file system may take for ever.
     let told = sysfs::head(process.join("fdinfo").join(link.file_name()?));
     let told = Told::parse(&told);
     if !told.is_used() {
@@ -268,28 +268,28 @@ fn client(pid: u32, process: &Path, link: &Path) -> Option<Client> {
 /// When a process began, in clock ticks since the boot (`proc_pid_stat(5)`).
 fn began(process: &Path) -> Option<u64> {
     let stat = sysfs::head(process.join("stat"));
-    // A process may call itself anything, also `) R 1`.
+    // A process may choose any name, also `) R 1`.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether a path ends as a GPU's node does: `dri/card0`, `dri/renderD128`.
+/// Whether a path ends like a GPU's node: `dri/card0`, `dri/renderD128`.
 fn is_node(path: &Path) -> bool {
     let folder = path.parent().and_then(Path::file_name);
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     folder == Some(OsStr::new("dri")) && (name.starts_with("card") || name.starts_with("renderD"))
 }
 
-/// What the kernel tells of a descriptor.
+/// The kernel's description of a descriptor.
 #[derive(Debug, Default, PartialEq)]
 struct Told<'a> {
-    /// It was opened without any right to the device.
+    /// Opened without any right to the device.
     is_path: bool,
     inode: Option<u64>,
     /// DRM's number of the client.
     id: Option<u64>,
     address: Option<&'a str>,
-    /// It has had the GPU do something.
+    /// Whether the client has had the GPU do work.
     has_worked: bool,
     /// Bytes on the GPU.
     memory: u64,
@@ -303,7 +303,7 @@ impl<'a> Told<'a> {
             let amount = || value.split(' ').next().unwrap_or_default().parse().ok();
             match key {
                 "flags" => {
-                    // Flags that can't be read are not believed.
+                    // Unreadable flags are not believed.
                     let flags = i32::from_str_radix(value, 8).ok();
                     client.is_path = flags.is_none_or(|flags| flags & O_PATH != 0);
                 }
@@ -322,7 +322,7 @@ impl<'a> Told<'a> {
         client
     }
 
-    /// Whether its process uses the GPU: an open node alone is nothing.
+    /// Whether its process uses the GPU: an open node alone does not count.
     fn is_used(&self) -> bool {
         let works = self.has_worked || self.memory >= USED;
         !self.is_path && self.id.is_some() && works
@@ -424,7 +424,7 @@ mod tests {
         let clients = Clients::new(proc.path());
         let first = clients.now().unwrap();
         assert!(!Arc::ptr_eq(&first, &clients.now().unwrap()));
-        // Two who wait for the look under way.
+        // Two callers wait for the look under way.
         clients.looks.lock().next = Next::AfterThis;
         let ask = || {
             let clients = clients.clone();
@@ -440,7 +440,7 @@ mod tests {
     fn a_look_that_takes_long_is_not_waited_for_and_none_follows_it_at_once() {
         let proc = tempfile::tempdir().unwrap();
         let clients = Clients::new(proc.path());
-        // The first is under way.
+        // The first look is under way.
         clients.looks.lock().next = Next::AfterThis;
         let error = clients.now().unwrap_err().to_string();
         assert!(error.contains("descriptors"), "{error}");
@@ -455,7 +455,7 @@ mod tests {
         };
         let took = 10 * PATIENCE;
         clients.looks.finish(Instant::now() - took, vec![client]);
-        // Nobody has used a GPU since, as the next look would say: it is not made yet.
+        // No client has come since, as the next look would show: it is not made yet.
         assert_eq!(clients.now().unwrap().len(), 1);
         assert!(matches!(clients.looks.lock().next, Next::From(_)));
     }

@@ -1,4 +1,4 @@
-//! One GPU: its files, and what is read from and written to them.
+//! A GPU: its files, and reading and writing them.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,10 @@ use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, Attribute, FileError, Step};
 
-/// The driver drops what is below a watt.
+/// The driver drops fractions of a watt.
 const RESOLUTION: u64 = 1_000_000;
 
-/// A GPU has fewer temperatures.
+/// More temperatures than any GPU has.
 const TEMPERATURES: u32 = 16;
 
 /// The GPU's folder of sensors and its files, open as far as they have been used.
@@ -60,7 +60,7 @@ impl Files {
             lowest: file("power1_cap_min"),
             highest: file("power1_cap_max"),
             default: file("power1_cap_default"),
-            // A cap rules the average. MI300X has only the other, which its firmware filters.
+            // A cap limits the average. MI300X has only the other, which its firmware filters.
             power: existing("power1_average").or_else(|| existing("power1_input")),
             energy: existing("energy1_input"),
             clock: existing("freq1_input"),
@@ -76,7 +76,7 @@ impl Files {
 }
 
 impl Sensor {
-    /// The first of `labels` that there is.
+    /// The first of `labels` that exists.
     fn find(hwmon: &Path, labels: &[&str]) -> Option<Self> {
         let labelled = |wanted: &str| {
             (1..=TEMPERATURES).find(|n| {
@@ -112,9 +112,9 @@ pub(super) struct Gpu {
     device: PathBuf,
     sys: PathBuf,
     clients: Clients,
-    /// Closed, and to be looked for anew, if absent.
+    /// Absent: closed, and to be looked for anew.
     files: Option<Files>,
-    /// The table read last, and what limited the GPU then.
+    /// The last table, and the limiter then.
     metrics: (Metrics, Limiter),
 }
 
@@ -156,7 +156,7 @@ impl Gpu {
         let reset =
             error.step != Step::Open && matches!(error.errno(), Some(Errno::EPERM | Errno::EBUSY));
         if reset {
-            // Older kernels say EPERM, newer ones EBUSY.
+            // Older kernels return EPERM, newer ones EBUSY.
             return PowerError::Driver {
                 device: self.identity.address.clone(),
                 action,
@@ -192,7 +192,7 @@ impl Gpu {
         })
     }
 
-    /// The driver said EINVAL to `asked`, or would take it for something else.
+    /// The driver returned EINVAL for `asked`, or would interpret it differently.
     fn refused(&mut self, asked: Watts, action: &'static str) -> PowerError {
         let device = self.identity.address.clone();
         match self.read_range() {
@@ -217,7 +217,7 @@ impl Gpu {
         }
     }
 
-    /// What limits it now. A table that tells nothing new leaves what was known.
+    /// The present limiter. A table without news leaves the last one.
     fn limiter(&mut self) -> Limiter {
         let mut buffer = [0; sysfs::PAGE + 1];
         let table = match &mut self.files {
@@ -273,7 +273,7 @@ impl PowerDomain for Gpu {
         const ACTION: &str = "setting the cap";
         let watts = sysfs::to_micro(cap).map_or(0, |microwatts| microwatts / RESOLUTION);
         if watts == 0 {
-            // The driver would take 0 for "leave it as it is" and say that all is well.
+            // The driver would take 0 for "leave it as it is" and report success.
             return Err(self.refused(cap, ACTION));
         }
         let microwatts = watts.saturating_mul(RESOLUTION);

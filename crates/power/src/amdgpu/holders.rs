@@ -1,14 +1,12 @@
-//! Which processes use a GPU: those that have queues or memory on it by the account of the compute
-//! driver (kfd), and those that have worked or have memory on it by the account of the graphics
-//! driver (DRM).
+//! Processes that use a GPU: those that have queues or memory on it by the account of the compute driver (kfd),
+//! and those that have worked or have memory on it by the account of the graphics driver (DRM).
 //!
 //! `class/kfd/kfd/proc/<pid>/` has `vram_<gpu_id>` for every GPU that the process could use, and
-//! `queues/<n>/gpuid` for what it does use (Linux, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`).
-//! `class/kfd/kfd/topology/nodes/<n>/properties` has each partition's place on the PCI bus:
-//! `location_id` is bus, device and function in its low 16 bits, with the partition's number
-//! above (`kfd_topology.c`).
+//! `queues/<n>/gpuid` for those that it does use (Linux, `drivers/gpu/drm/amd/amdkfd/kfd_process.c`).
+//! `class/kfd/kfd/topology/nodes/<n>/properties` has each partition's place on the PCI bus: `location_id` is bus,
+//! device and function in its low 16 bits, with the partition's number above (`kfd_topology.c`).
 //!
-//! What DRM knows is in [`super::clients`].
+//! For DRM's part see [`super::clients`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -23,18 +21,18 @@ use crate::sysfs::{self, Attribute};
 /// DRM's number among character devices (`include/uapi/linux/major.h`).
 const DRM: u64 = 226;
 
-/// A GPU as other parts of the kernel know it: its partitions, if it has several.
+/// A GPU as other parts of the kernel number it, with its partitions, if it has several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Nodes {
     address: Address,
     /// kfd's numbers.
     ids: BTreeSet<u64>,
-    /// Its device nodes.
+    /// Device nodes.
     nodes: BTreeSet<Number>,
 }
 
 impl Nodes {
-    /// All that belongs to the GPU at `address`, whose folder is `device`.
+    /// The numbers and nodes of the GPU at `address`, whose folder is `device`.
     pub fn find(sys: &Path, device: &Path, address: &Address) -> Self {
         let mut found = Self {
             address: *address,
@@ -67,8 +65,8 @@ impl Nodes {
         found
     }
 
-    /// The processes that use any of it, in order. Those that may not be looked into, and those
-    /// that end meanwhile, are left out.
+    /// The processes that use any part of it, in order. Processes that may not be examined, and those that end
+    /// meanwhile, are left out.
     ///
     /// # Errors
     /// There is no list of processes, or what it lists is not what drivers mean; or descriptors of GPUs were
@@ -89,7 +87,7 @@ impl Nodes {
         Processes::new(proc).of_host(pids)
     }
 
-    /// Whether kfd says so of a process.
+    /// Whether kfd's account shows a process to use it.
     fn is_used(&self, process: &Path) -> bool {
         let has_memory = |id: &u64| {
             let bytes: Option<u64> = sysfs::number(process.join(format!("vram_{id}")));

@@ -1,19 +1,18 @@
-//! `gpu_metrics`: the firmware's table of sensors, as far as it tells what limits a GPU and what
-//! energy it has used.
+//! `gpu_metrics`: the firmware's table of sensors, as far as it tells a GPU's limiter and the energy it has used.
 //!
-//! The table begins with its size in bytes (2 bytes), a format and a content revision (1 each);
-//! all is in the machine's byte order, little-endian wherever amdgpu runs. What a GPU does not
-//! tell is all ones. Layouts: Linux, `drivers/gpu/drm/amd/include/kgd_pp_interface.h`, the
-//! structures `gpu_metrics_v1_3` to `gpu_metrics_v1_9`. Other revisions tell nothing here.
+//! The table begins with its size in bytes (2 bytes), a format and a content revision (1 each); all is in the
+//! machine's byte order, little-endian wherever amdgpu runs. Values that a GPU does not tell are all ones.
+//! Layouts: Linux, `drivers/gpu/drm/amd/include/kgd_pp_interface.h`, the structures `gpu_metrics_v1_3` to
+//! `gpu_metrics_v1_9`. Other revisions are ignored.
 
 use litd_units::Joules;
 
 use crate::domain::Throttle;
 
-/// A limiter that was at work for less than this share of the time is none.
+/// A limiter that was active for less than this share of the time does not count.
 const SHARE: f64 = 0.05;
 
-/// What one table tells.
+/// The values of one table.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Metrics {
     /// Energy since the driver was loaded, where the unit is documented (from revision 1.4 on).
@@ -23,12 +22,12 @@ pub(super) struct Metrics {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Limits {
-    /// It does not tell.
+    /// The table does not tell.
     #[default]
     Unknown,
-    /// What limits it at this moment: one bit per limiter.
+    /// Limiters at this moment: one bit per limiter.
     Now(u64),
-    /// For how long each limiter has been at work since some moment in the past.
+    /// For how long each limiter has been active since some moment in the past.
     Residency(Residency),
 }
 
@@ -43,18 +42,18 @@ struct Residency {
     memory: u32,
 }
 
-/// What limits a GPU.
+/// A GPU's limiters.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Limiter {
-    /// Whether its power limit does.
+    /// Whether power is a limiter.
     pub power: Option<bool>,
-    /// For which share of the time, where that is counted.
+    /// In which share of the time, where that is counted.
     pub power_share: Option<f64>,
-    /// What else does.
+    /// The other limiter, if any.
     pub other: Option<Throttle>,
 }
 
-/// Where a table of residencies has what. The six counters follow each other.
+/// The offsets in a table of residencies. The six counters follow each other.
 struct Layout {
     energy: usize,
     residency: Option<usize>,
@@ -65,7 +64,7 @@ fn layout(content: u8, size: usize) -> Option<Layout> {
     let (energy, residency) = match (content, size) {
         (4, _) => (24, None),
         (5, _) => (88, None),
-        // It was changed once without a new number.
+        // Revision 6 was changed once without a new number.
         (6, 384) => (88, Some(104)),
         (6, 1656 | 1664) => (16, Some(32)),
         (7 | 8, _) => (24, Some(40)),
@@ -74,14 +73,14 @@ fn layout(content: u8, size: usize) -> Option<Layout> {
     Some(Layout { energy, residency })
 }
 
-/// Where revision 1.3 has its limiters.
+/// The offset of the limiters in revision 1.3.
 const INDEPENDENT_STATUS: usize = 112;
 
 /// Energy is counted in 2^-16 J.
 const ENERGY_UNIT: f64 = 1.0 / 65536.0;
 
 impl Metrics {
-    /// Reads a table. What is no table, or one of an unknown revision, tells nothing.
+    /// Reads a table. Malformed tables and unknown revisions give an empty result.
     pub fn parse(table: &[u8]) -> Self {
         let header = (u16_at(table, 0), table.get(2), table.get(3));
         let (Some(size), Some(&format), Some(&content)) = header else {
@@ -101,8 +100,7 @@ impl Metrics {
         }
     }
 
-    /// What limited the GPU since the table `before`; `None` if that can't be told from these
-    /// two (no time has passed).
+    /// The limiters since the table `before`; `None` if these two can't tell (no time has passed).
     pub fn limiter(&self, before: &Self) -> Option<Limiter> {
         match (self.limits, before.limits) {
             (Limits::Unknown, _) => Some(Limiter::default()),
@@ -135,9 +133,8 @@ fn energy(count: u64) -> Joules {
     Joules(count as f64 * ENERGY_UNIT)
 }
 
-/// Revision 1.9 is a list: a count (4 bytes), then for each attribute its encoding (8 bytes) and
-/// its values. The encoding holds the number of values (bits 0 to 9), what it is (10 to 19), its
-/// type (20 to 23) and its unit.
+/// Revision 1.9 is a list: a count (4 bytes), then for each attribute its encoding (8 bytes) and its values. The
+/// encoding holds the number of values (bits 0 to 9), the attribute (10 to 19), its type (20 to 23) and its unit.
 fn attributes(table: &[u8]) -> Metrics {
     let mut metrics = Metrics::default();
     let mut residency = [None; 6];
@@ -258,7 +255,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A table of which nothing is known but its revision.
+    /// A table without values.
     fn table(size: usize, content: u8) -> Vec<u8> {
         let mut table = vec![0xff; size];
         table[..2].copy_from_slice(&(size as u16).to_le_bytes());
@@ -384,7 +381,7 @@ mod tests {
         let mut apu = table(128, 3);
         apu[2] = 2;
         assert_eq!(Metrics::parse(&apu), Metrics::default());
-        // A size that no kernel has made of this revision.
+        // A size that no kernel uses for this revision.
         assert_eq!(Metrics::parse(&table(500, 6)), Metrics::default());
     }
 

@@ -35,8 +35,8 @@ use crate::sysfs;
 /// AMD's number on the PCI bus.
 const VENDOR: u64 = 0x1002;
 
-/// The numbers of models with two dies, MI250X and MI250, each of which is a GPU on the bus. The card has one cap, the
-/// first die's; of the second the driver says 0 W, and takes none (Linux, `aldebaran_get_power_limit`).
+/// The numbers of models with two dies, MI250X and MI250, each of which is a GPU on the bus. The card has one cap,
+/// the first die's; for the second the driver tells 0 W, and accepts none (Linux, `aldebaran_get_power_limit`).
 const TWO_DIES: [u64; 2] = [0x7408, 0x740c];
 
 /// A GPU's cap.
@@ -57,7 +57,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let mut found = Inventory::default();
     let cards = cards(&search.sys, &mut found.notices);
     let driver = node::driver(&search.sys, &search.proc, "amdgpu");
-    // One for all of them.
+    // The same clients for all GPUs.
     let clients = Clients::new(&search.proc);
     let candidate = |(address, device): (Address, PathBuf)| Candidate {
         identity: unasked(&device, address, driver.clone()),
@@ -79,7 +79,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     found
 }
 
-/// How a GPU's driver is asked what it is.
+/// The question that identifies a GPU by its driver.
 fn ask(search: &Search, clients: &Clients, driver: &str, address: Address, device: PathBuf) -> Ask {
     let (search, clients, driver) = (search.clone(), clients.clone(), driver.to_owned());
     Box::new(move || {
@@ -147,7 +147,7 @@ pub(crate) fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, 
             }
         };
         let name = device.file_name().and_then(|name| name.to_str());
-        // Other partitions of a GPU have a card too, and no place on the bus.
+        // Further partitions of a GPU have a card too, and no place on the bus.
         let Some(address) = name.and_then(|name| name.parse().ok()) else {
             continue;
         };
@@ -159,7 +159,7 @@ pub(crate) fn cards(sys: &Path, notices: &mut Vec<Notice>) -> BTreeMap<Address, 
     cards
 }
 
-/// Whether a GPU is a card's second die, which has no cap of its own. It asks the driver.
+/// Whether a GPU is a card's second die, which has no cap of its own. Asks the driver.
 pub(crate) fn is_second_die(device: &Path) -> bool {
     let hwmon = find_hwmon(device).filter(|_| may_be_second_die(device));
     let says_nothing = |hwmon: &Path| {
@@ -169,14 +169,14 @@ pub(crate) fn is_second_die(device: &Path) -> bool {
     hwmon.is_some_and(|hwmon| says_nothing(&hwmon))
 }
 
-/// What is to be said of one.
+/// The notice about a second die.
 pub(crate) fn second_die(address: &str) -> Notice {
     let text = "is the second die of a card that has one cap, its first die's: its power is bounded by that, \
                 and jobs with ranks on it are not steered";
     Notice::new(Severity::Info, address, text)
 }
 
-/// The addresses of the GPUs that have a cap, by that its file is there alone: a second die's is there, too.
+/// The addresses of the GPUs that seem to have a cap, because its file exists: a second die's does, too.
 pub(crate) fn with_caps(sys: &Path) -> impl Iterator<Item = String> {
     let cards = cards(sys, &mut Vec::new()).into_iter();
     let capped = cards
@@ -195,7 +195,7 @@ pub(crate) fn may_be_second_die(device: &Path) -> bool {
     number.is_some_and(|it| TWO_DIES.contains(&it))
 }
 
-/// A domain, if the GPU has a cap, and what is to be said of it.
+/// A domain, if the GPU has a cap, and notices about it.
 fn examine(
     search: &Search,
     clients: &Clients,
@@ -258,7 +258,7 @@ fn examine(
     Some(Box::new(Gpu::new(identity, address, device, sys, clients)))
 }
 
-/// A GPU as the bus shows it: no file of its driver is opened.
+/// A GPU as the bus shows it; no file of its driver is opened.
 pub(crate) fn unasked(device: &Path, address: Address, driver: String) -> Identity {
     let number = sysfs::hexadecimal(device.join("device"));
     Identity {
@@ -273,12 +273,12 @@ pub(crate) fn unasked(device: &Path, address: Address, driver: String) -> Identi
         driver,
         backend: "amdgpu".to_owned(),
         sharing: Sharing::Whole,
-        // Which kernels ask the firmware each time is nothing that they tell.
+        // Kernels don't tell whether they ask the firmware each time.
         read_back: ReadBack::MayBeCached,
     }
 }
 
-/// A GPU as its driver's files tell it.
+/// A GPU as its driver's files describe it.
 pub(crate) fn identity(
     device: &Path,
     address: Address,

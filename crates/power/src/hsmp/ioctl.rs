@@ -1,4 +1,4 @@
-//! The one system call that needs `unsafe`: a message to a socket's firmware and back.
+//! The only system call here that needs `unsafe`: a message to a socket's firmware and back.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,13 +9,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Message {
-    /// What is asked or told.
+    /// The message's kind.
     pub id: u32,
-    /// How many of `args` are told.
+    /// How many of `args` are sent.
     pub arguments: u16,
-    /// How many of `args` are to be answered.
+    /// How many of `args` come back.
     pub answers: u16,
-    /// What is told, and then what is answered.
+    /// Arguments, and then answers.
     pub args: [u32; 8],
     /// The socket's number.
     pub socket: u16,
@@ -31,9 +31,9 @@ nix::ioctl_readwrite!(
 
 /// Sends `message` through an open `/dev/hsmp`; the answer is in its `args`.
 pub(super) fn send(device: BorrowedFd<'_>, message: &mut Message) -> io::Result<()> {
-    // SAFETY: the descriptor is open for as long as it is borrowed, and the request's number
-    // says that the other side reads and writes as many bytes as a `Message` has (the kernel
-    // copies no more, whatever file this is). All its bytes are numbers: any are valid.
+    // SAFETY: the descriptor is open for as long as it is borrowed, and the request's number says that the other
+    // side reads and writes as many bytes as a `Message` has (the kernel copies no more, whatever file this is).
+    // Each field is a number, valid with any bits.
     unsafe { hsmp_ioctl_cmd(device.as_raw_fd(), message) }?;
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! AMD EPYC sockets through HSMP, the way to their power-management firmware.
 //!
-//! Newer kernels have an hwmon folder called `amd_hsmp_hwmon` for each socket, in µW; where there
-//! is none, messages go through `/dev/hsmp`, in mW (Linux, `Documentation/arch/x86/amd_hsmp.rst`,
-//! `arch/x86/include/uapi/asm/amd_hsmp.h`). The firmware names a highest limit and no lowest one,
-//! and clamps what is outside of its own: what is read back is what holds.
+//! Newer kernels have an hwmon folder called `amd_hsmp_hwmon` for each socket, in µW; where there is none,
+//! messages go through `/dev/hsmp`, in mW (Linux, `Documentation/arch/x86/amd_hsmp.rst`,
+//! `arch/x86/include/uapi/asm/amd_hsmp.h`). The firmware tells a highest limit and no lowest one, and clamps
+//! limits outside of its own range: only the value that is read back counts.
 
 mod ioctl;
 mod port;
@@ -27,7 +27,7 @@ use crate::processor::Processor;
 use crate::sysfs::{self, FileError, Step};
 use crate::worker::STACK;
 
-/// No board has more.
+/// More sockets than any board has.
 const SOCKETS: u16 = 8;
 
 const REMEDY: &str = "`modprobe amd_hsmp` (newer boards: `modprobe hsmp_acpi`), and switch on \
@@ -63,8 +63,8 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     found
 }
 
-/// Each socket's number and folder. They are made in the order of the sockets: on one device, or on one
-/// device per socket, which has the socket's number also where another one's driver did not come up.
+/// Each socket's number and folder. Folders are made in the order of the sockets: on one device, or on one device
+/// per socket, which has the socket's number also where another socket's driver did not come up.
 fn folders(sys: &Path) -> Vec<(u32, PathBuf)> {
     let mut folders: Vec<(Option<String>, u32, PathBuf)> = port::folders(&sys.join("class/hwmon"))
         .map(|(number, path)| (sysfs::link_name(&path.join("device")), number, path))
@@ -88,18 +88,18 @@ fn number(device: &str) -> Option<u32> {
         .filter(|&it| it < SOCKETS.into())
 }
 
-/// What a socket that may be there answers to a test.
+/// A possible socket's answer to a test.
 enum Tested {
-    /// It is there.
+    /// The socket exists.
     There,
     /// There is no such socket, or no way to it.
     Missing(FileError),
-    /// Its firmware does not answer.
+    /// The firmware does not answer.
     Silent,
 }
 
-/// All sockets that there may be are tested at the same time: one whose firmware hangs is there, for of one that
-/// is not the driver says so at once.
+/// All possible sockets are tested at the same time. A socket whose firmware hangs exists, because for a missing
+/// one the driver returns an error at once.
 fn through_messages(
     search: &Search,
     processor: &Processor,
@@ -112,7 +112,7 @@ fn through_messages(
     let begin = |number: u16| {
         let (path, (told, answer)) = (path.clone(), mpsc::channel());
         let test = move || told.send(Device::new(path, number).test());
-        // Who gets no thread counts as silent.
+        // A socket whose thread can't start counts as silent.
         let _ = thread::Builder::new().stack_size(STACK).spawn(test);
         answer
     };
@@ -140,7 +140,7 @@ fn through_messages(
             Tested::There | Tested::Silent => {
                 candidates.push(by_messages(&path, processor, driver, number));
             }
-            // The one before was the last.
+            // The socket before was the last.
             Tested::Missing(error) if number > 0 && error.errno() == Some(Errno::ENODEV) => break,
             Tested::Missing(error) => {
                 let subject = format!("cpu{number}");
@@ -192,7 +192,7 @@ fn examine(identity: Identity, mut port: Box<dyn Port>) -> Look {
     }
 }
 
-/// What is to be said of a socket that does not answer.
+/// The notice about a socket that does not answer.
 fn missing(error: &FileError, subject: String, processor: &Processor) -> Option<Notice> {
     let absent = matches!(
         error.errno(),
@@ -213,7 +213,7 @@ fn missing(error: &FileError, subject: String, processor: &Processor) -> Option<
             format!("their limits can't be reached: {error}"),
         )
         .remedy(REMEDY),
-        // Their limits are powercap's matter.
+        // Limits of Intel's sockets are powercap's matter.
         _ if absent && processor.is_intel() => return None,
         _ if absent => {
             let text = "this processor has no power limits that litd can set";

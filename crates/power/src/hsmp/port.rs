@@ -1,4 +1,4 @@
-//! The two ways to a socket's firmware. Both speak of microwatts here.
+//! The two ways to a socket's firmware. Both use microwatts here.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use nix::libc::O_NONBLOCK;
 use super::ioctl::{self, Message};
 use crate::sysfs::{self, Attribute, FileError, Step};
 
-/// What can be asked of and told to a socket.
+/// Messages to a socket.
 pub(super) trait Port: Send {
     /// The limit that is set.
     fn limit(&mut self) -> Result<u64, FileError>;
@@ -24,9 +24,9 @@ pub(super) trait Port: Send {
     fn set(&mut self, microwatts: u64) -> Result<(), FileError>;
     /// Whether the limit may be set, as far as can be told without doing it.
     fn check(&mut self) -> Result<(), FileError>;
-    /// Closes what is open.
+    /// Closes open files.
     fn close(&mut self);
-    /// What is there for as long as the socket is.
+    /// A path that exists for as long as the socket does.
     fn home(&self) -> &Path;
 }
 
@@ -37,12 +37,13 @@ pub(super) struct Hwmon {
     home: Option<Home>,
 }
 
-/// Where a socket's folder is found again: its number goes to another driver's once this one is loaded anew.
+/// Where a socket's folder is found again: its number may go to another driver's folder once this driver is loaded
+/// anew.
 #[derive(Debug)]
 struct Home {
     /// The device, which outlives its folders.
     device: PathBuf,
-    /// Which of the device's folders it is, and how many those are.
+    /// The folder's position among the device's folders, and their number.
     place: usize,
     count: usize,
 }
@@ -67,7 +68,7 @@ impl Files {
     }
 }
 
-/// What the driver calls its folders.
+/// The driver's name for its folders.
 const NAME: &str = "amd_hsmp_hwmon";
 
 /// The folders of sensors below `parent` that are HSMP's, by their numbers.
@@ -98,7 +99,7 @@ impl Home {
         folders(&parent).map(|(_, folder)| folder).collect()
     }
 
-    /// The folder that is the socket's now; none while its driver is not loaded, or comes up.
+    /// The socket's present folder; `None` while its driver is not loaded, or comes up.
     fn folder(&self) -> Option<PathBuf> {
         let mut all = Self::folders(&self.device);
         (all.len() == self.count).then(|| all.swap_remove(self.place))
@@ -115,7 +116,7 @@ impl Hwmon {
         }
     }
 
-    /// Does something with the files of the folder that is the socket's now.
+    /// Uses the files of the socket's present folder.
     fn with<T>(
         &mut self,
         act: impl Fn(&mut Files) -> Result<T, FileError>,
@@ -169,7 +170,7 @@ impl Port for Hwmon {
     }
 }
 
-/// Messages that litd sends: number, words told, words answered. The kernel refuses other counts.
+/// Messages that litd sends: number, words sent, words answered. The kernel refuses other counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ask {
     Test = 0x01,
@@ -186,11 +187,11 @@ pub(super) struct Device {
     path: PathBuf,
     socket: u16,
     file: Option<File>,
-    /// Whether `file` may only be asked.
+    /// Whether `file` is for questions only.
     read_only: bool,
 }
 
-/// Any number that is not there by chance.
+/// A number that does not occur by chance.
 const ECHO: u32 = 0x4c49_5444;
 
 impl Device {
@@ -223,7 +224,7 @@ impl Device {
     fn ask(&mut self, ask: Ask, told: Option<u32>) -> Result<u32, FileError> {
         let kept = self.file.is_some();
         match self.ask_once(ask, told) {
-            // The driver was loaded anew: the old descriptor reaches nobody.
+            // The driver was loaded anew: the old descriptor is dead.
             Err(error) if kept && error.errno() == Some(Errno::ENODEV) => {
                 self.file = None;
                 self.ask_once(ask, told)
@@ -250,7 +251,7 @@ impl Device {
         Ok(message.args[0])
     }
 
-    /// The open file, taken out. A file that may only be asked is opened anew to be told.
+    /// The open file, taken out. A file for questions only is opened anew for commands.
     fn open(&mut self, to_set: bool) -> Result<File, FileError> {
         if let Some(file) = self.file.take().filter(|_| !(to_set && self.read_only)) {
             return Ok(file);

@@ -1,4 +1,4 @@
-//! One socket.
+//! An EPYC socket.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, FileError, Step};
 
-/// What the firmware takes, in microwatts: what was found goes back to the milliwatt.
+/// The firmware's unit, in microwatts: caps found are restored to the milliwatt.
 const UNIT: u64 = 1000;
 
-/// The firmware does not say what it makes of milliwatts; whole watts leave it room to round.
+/// The firmware does not tell how it rounds milliwatts; whole watts leave it room.
 const RESOLUTION: u64 = 1_000_000;
 
 /// An AMD EPYC socket.
 pub(super) struct Socket {
     identity: Identity,
     port: Box<dyn Port>,
-    /// The limit when litd came, in microwatts; 0 if it could not be read.
+    /// The limit at litd's start, in microwatts; 0 if it could not be read.
     default: u64,
 }
 
@@ -116,7 +116,7 @@ impl PowerDomain for Socket {
     fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
         const ACTION: &str = "setting the cap";
         let highest = self.highest(ACTION)?;
-        // The firmware would clamp it and say that all is well.
+        // The firmware would clamp it and report success.
         let limit = sysfs::to_micro(cap).filter(|limit| (UNIT..=highest).contains(limit));
         let Some(limit) = limit else {
             return Err(self.out_of_range(cap, highest));

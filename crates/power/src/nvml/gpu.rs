@@ -1,4 +1,4 @@
-//! One GPU as a power domain.
+//! A GPU as a power domain.
 
 use std::path::{Path, PathBuf};
 
@@ -23,35 +23,35 @@ use crate::error::PowerError;
 use crate::holder::{Holder, Processes};
 use crate::sysfs;
 
-/// NVML takes milliwatts and does not say what the firmware makes of them; `nvidia-smi` and its
-/// peers set whole watts.
+/// NVML takes milliwatts and does not tell how the firmware rounds them; `nvidia-smi` and its peers set whole
+/// watts.
 const RESOLUTION: Watts = Watts(1.0);
 
-/// What the kernel keeps of the name `nvidia-cuda-mps-server` (`/proc/PID/comm` has 15 bytes).
+/// The kernel's shortened name of `nvidia-cuda-mps-server` (`/proc/PID/comm` has 15 bytes).
 const MPS_SERVER: &str = "nvidia-cuda-mps";
 
-/// A list of processes that grows while it is read is read so often.
+/// How often to read a list of processes that grows meanwhile.
 const TRIES: u32 = 3;
 
-/// A GPU that is gone is looked for at least once in so many calls: litd makes one a second.
+/// A lost GPU is looked for at least once in so many calls: litd makes one a second.
 const SEEN_AGAIN: u32 = 16;
 
-/// What is told of a call that has not waited any longer.
+/// The error of a call that has stopped waiting.
 pub(super) const OPENING: &str =
     "the NVIDIA driver takes long to open its library; litd goes on as soon as it is open";
 
 pub(super) struct Gpu {
     identity: Identity,
-    /// The address as NVML writes it: handles don't outlive a session.
+    /// The address in NVML's notation: handles don't outlive a session.
     bus_id: String,
     client: Client,
-    /// Looks for it while it is gone.
+    /// Looks for the GPU while it is lost.
     looker: Looker,
     /// Where procfs is mounted.
     proc: PathBuf,
-    /// How many calls in a row found it gone.
+    /// How many calls in a row found it lost.
     gone: u32,
-    /// How many of these there were when it was looked for last.
+    /// The value of `gone` at the last look.
     looked: u32,
 }
 
@@ -75,7 +75,7 @@ impl Gpu {
         }
     }
 
-    /// Has the driver do something.
+    /// Makes a call of the driver.
     fn call<T>(
         &mut self,
         action: &'static str,
@@ -105,8 +105,8 @@ impl Gpu {
         Ok(result)
     }
 
-    /// Only a new session sees a GPU come back that was lost. Another process looks whether it has: less often the
-    /// longer it is gone, but never much later than it is back.
+    /// Only a new session sees a lost GPU come back. Another process checks whether it has: less often the longer
+    /// it is lost, but never much later than it is back.
     fn look_for_it(&mut self) {
         let is_time = self.gone.is_power_of_two() || self.gone.is_multiple_of(SEEN_AGAIN);
         if self.gone == 0 || self.gone == self.looked || !is_time {
@@ -157,7 +157,7 @@ impl Gpu {
         }
     }
 
-    /// Has the driver lock, free or tell clocks, which GPUs before Volta don't know.
+    /// Has the driver lock, unlock or tell clocks, which GPUs before Volta can't.
     fn clocks<T>(
         &mut self,
         action: &'static str,
@@ -175,7 +175,7 @@ impl Gpu {
         }
     }
 
-    /// Why a cap is an invalid argument: it is out of range, unless it isn't.
+    /// Why a cap is an invalid argument: usually because it is out of range.
     fn invalid(&mut self, action: &'static str, asked: Watts) -> PowerError {
         match self.range() {
             Ok(range) if asked >= range.lowest && asked <= range.highest => {
@@ -243,8 +243,8 @@ impl PowerDomain for Gpu {
                 cause: format!("{cap} is no cap"),
             });
         }
-        // Never more than was asked for. The hair keeps whole milliwatts whole, and what does not
-        // fit into 32 bits is out of range anyway.
+        // Never more than was asked for. The small addend keeps whole milliwatts whole, and numbers beyond 32 bits
+        // are out of range anyway.
         let milliwatts = (cap.0 * 1e3 + 0.4e-3).floor() as u32;
         match self.try_call(|device| device.set_power_management_limit(milliwatts)) {
             Ok(()) => Ok(()),
@@ -271,8 +271,8 @@ impl PowerDomain for Gpu {
                 temperature: device.temperature(TemperatureSensor::Gpu).ok().map(celsius),
                 slowdown: slowdown.ok().map(celsius),
                 clock: device.clock_info(Clock::SM).ok().map(megahertz),
-                // It is set for other limits as well, such as current's (lab/measured). Laws that believe it do no
-                // harm by that; those that doubt it where power is below the cap do (docs/laws.md).
+                // The flag is set for other limits as well, such as current's (lab/measured). Laws that believe it
+                // do no harm by that; laws that doubt it where power is below the cap do (docs/laws.md).
                 power_limited: reasons
                     .map(|reasons| reasons.contains(ThrottleReasons::SW_POWER_CAP)),
                 power_share: None,
@@ -291,8 +291,8 @@ impl PowerDomain for Gpu {
         })
     }
 
-    /// NVML tells processes by the host's ids, or by those of the namespace that it is called in,
-    /// as the driver's age has it: both are the same only in the host's.
+    /// NVML names processes by the host's ids, or by those of the caller's namespace, depending on the driver's
+    /// age: both are the same only in the host's.
     fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {
         const ACTION: &str = "listing the processes";
         let mig = self.identity.sharing == Sharing::Mig;
@@ -348,19 +348,18 @@ fn watts(milliwatts: u32) -> Watts {
     Watts(f64::from(milliwatts) / 1e3)
 }
 
-/// The power of this moment where the driver tells it; else its usual value, which H100 averages
-/// over a second.
+/// The present power where the driver tells it; else its usual value, which H100 averages over a second.
 fn power(device: &Device<'_>) -> Option<Watts> {
     let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_POWER_INSTANT)]);
     let field = fields.ok().and_then(|mut fields| fields.pop()?.ok());
     match field.map(|field| field.value) {
-        // No GPU draws nothing: that is an old driver which has left the field alone.
+        // A GPU that draws 0 W does not exist: an old driver has left the field alone.
         Some(Ok(SampleValue::U32(milliwatts))) if milliwatts > 0 => Some(watts(milliwatts)),
         _ => device.power_usage().ok().map(watts),
     }
 }
 
-/// What slows it down besides the power limit (`nvmlClocksEventReason*`).
+/// Limiters besides power (`nvmlClocksEventReason*`).
 fn throttle(reasons: ThrottleReasons) -> Option<Throttle> {
     let heat = ThrottleReasons::SW_THERMAL_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
     if reasons.intersects(heat) {
@@ -395,7 +394,7 @@ fn list(
     read()
 }
 
-/// What this GPU or driver doesn't know, nobody does with it.
+/// A list that this GPU or driver does not support counts as empty.
 fn optional<T>(list: Result<Vec<T>, NvmlError>) -> Result<Vec<T>, NvmlError> {
     match list {
         Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(Vec::new()),
@@ -403,7 +402,7 @@ fn optional<T>(list: Result<Vec<T>, NvmlError>) -> Result<Vec<T>, NvmlError> {
     }
 }
 
-/// Whether the Multi-Process Service has it: the server holds it, or its clients do.
+/// Whether the GPU is used by the Multi-Process Service: its server, or its clients, hold it.
 pub(super) fn has_mps(device: &Device<'_>, proc: &Path) -> bool {
     let clients = list(|| device.mps_running_compute_processes());
     let is_server = |pid: u32| {

@@ -1,8 +1,8 @@
 //! Keeping GPUs open, in a process of its own, while this one's session is renewed.
 //!
-//! A GPU without persistence mode forgets its cap once the last program closes it, and opening it again may take
-//! seconds. A process has one NVML session, so that letting go of one GPU closes all of them. Until they are open
-//! again another process has those.
+//! A GPU without persistence mode loses its cap once the last program closes it, and opening it again may take
+//! seconds. A process has one NVML session, so that releasing one GPU closes all of them. Until they are open
+//! again another process keeps them open.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,16 +21,16 @@ use super::session::aside;
 /// The first argument of a program that is to keep GPUs open.
 pub const COMMAND: &str = "nvml-keep";
 
-/// GPUs that are open already are opened by another process in far less. One whose driver hangs is waited for no
-/// longer, once others are open.
+/// Another process opens GPUs that are open already in far less. A GPU whose driver hangs is not waited for once
+/// others are open.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// A library that takes so long to open is not waited for any longer.
 const LAST: Duration = Duration::from_secs(15);
 
-/// What a program does that is called with [`COMMAND`]; `arguments` are those after it: the library, and the GPUs'
-/// addresses as NVML writes them. It writes a line for each once it has tried to open it (`+` or `-`, and the
-/// address), and ends with its standard input.
+/// The code of a program that is called with [`COMMAND`]; `arguments` are those after it: the library, and the
+/// GPUs' addresses as NVML writes them. It writes a line for each GPU once it has tried to open it (`+` or `-`,
+/// and the address), and ends with its standard input.
 pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let Some(library) = arguments.next() else {
@@ -41,7 +41,7 @@ pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let bus_ids: Vec<String> = arguments.filter_map(|it| it.into_string().ok()).collect();
     thread::scope(|scope| {
-        // The driver of one may hang.
+        // A driver may hang for one GPU.
         for bus_id in &bus_ids {
             let open = || tell(bus_id, open(&nvml, bus_id));
             let _ = thread::Builder::new().spawn_scoped(scope, open);
@@ -53,7 +53,7 @@ pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn open(nvml: &Nvml, bus_id: &str) -> bool {
-    // A handle alone may be had of a GPU that was not opened.
+    // NVML gives a handle even of a GPU that was not opened.
     let device = nvml.device_by_pci_bus_id(bus_id);
     device
         .and_then(|device| device.power_management_limit())
@@ -62,11 +62,11 @@ fn open(nvml: &Nvml, bus_id: &str) -> bool {
 
 fn tell(bus_id: &str, is_open: bool) {
     let sign = if is_open { '+' } else { '-' };
-    // Where nobody reads it any more it ends soon.
+    // Without a reader it ends soon.
     let _ = io::stdout().write_all(format!("{sign}{bus_id}\n").as_bytes());
 }
 
-/// Such a process. Dropping it ends it.
+/// A process with GPUs open. Dropping it ends the process.
 #[derive(Debug)]
 pub(super) struct Keeper {
     child: Option<Child>,
@@ -75,8 +75,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Opens these GPUs in another process. `None` where it has not tried each of them, and not opened any, in the
-    /// time that there is: closing the session would close them.
+    /// Opens these GPUs in another process. `None` where it has not tried each of them, or has opened none, in
+    /// time: closing the session would close them.
     pub fn of(program: &Path, library: &Path, bus_ids: &BTreeSet<String>) -> Option<Self> {
         let mut child = Command::new(program)
             .arg0("litd")
@@ -114,14 +114,14 @@ impl Keeper {
         self.waits_for.is_empty()
     }
 
-    /// Ends it, and waits so long for that: whoever has let go of a GPU is told that nothing has it open.
+    /// Ends it, and waits so long for that: a client that releases a GPU is told that no process has it open.
     pub fn end(mut self, patience: Duration) {
         if let Some(ended) = self.kill() {
             let _ = ended.recv_timeout(patience);
         }
     }
 
-    /// One that hangs in the kernel ends when that lets it, which is told.
+    /// Kills it. A process that hangs in the kernel ends later, which is reported.
     fn kill(&mut self) -> Option<Receiver<()>> {
         let mut child = self.child.take()?;
         drop(child.stdin.take());
@@ -142,7 +142,7 @@ impl Drop for Keeper {
     }
 }
 
-/// What it writes, line by line, for as long as anybody listens.
+/// The process's output, line by line, for as long as there is a reader.
 fn lines(output: ChildStdout) -> Option<Receiver<String>> {
     let (told, lines) = mpsc::channel();
     let read = move || {

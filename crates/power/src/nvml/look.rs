@@ -1,10 +1,10 @@
-//! Looking for a GPU that is gone, in a process of its own.
+//! Looking for a lost GPU, in a process of its own.
 //!
-//! A GPU that was lost stays lost to a session that saw it go, and NVML counts its openings: a process has
-//! one session, and a new one is to be had only by closing that of all its GPUs. How long the driver then
-//! takes to open it again is not litd's to say, least of all with a GPU that is in trouble. So another process
-//! opens NVML beside it and looks whether the GPU is there; the session is renewed once it is, and opening it
-//! took no longer than the other GPUs can be kept waiting.
+//! A GPU that was lost stays lost to a session that saw it go, and NVML counts its openings: a process has one
+//! session, and gets a new one only by closing that of all its GPUs. How long the driver then takes to open it
+//! again is unknown, above all with a GPU in trouble. So another process opens NVML beside it and checks whether
+//! the GPU is back; the session is renewed once it is, if opening took no longer than the other GPUs can be kept
+//! waiting.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -24,13 +24,13 @@ const LONGEST: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// What the process ends with.
+/// The process's exit status.
 const THERE: u8 = 0;
 const NOT_THERE: u8 = 3;
 const NO_DRIVER: u8 = 4;
 
-/// What a program does that is called with [`COMMAND`]; `arguments` are those after it: the library, and the
-/// GPU's address as NVML writes it. Its exit status says whether the GPU is there.
+/// The code of a program that is called with [`COMMAND`]; `arguments` are those after it: the library, and the
+/// GPU's address as NVML writes it. Its exit status says whether the GPU is back.
 pub fn look(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let (Some(library), Some(Ok(bus_id))) = (
@@ -48,7 +48,7 @@ pub fn look(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// A handle alone may be had of a GPU that is gone.
+/// NVML gives a handle even of a lost GPU.
 fn is_there(nvml: &Nvml, bus_id: &str) -> Result<(), NvmlError> {
     let device = nvml.device_by_pci_bus_id(bus_id)?;
     device.power_management_limit().map(drop)
@@ -59,7 +59,7 @@ fn is_there(nvml: &Nvml, bus_id: &str) -> Result<(), NvmlError> {
 pub(super) struct Looker {
     program: PathBuf,
     library: PathBuf,
-    /// One that hangs in the kernel, where it can't be ended. There is no other until it is gone.
+    /// A process that hangs in the kernel, where it can't be ended. No other is started until it is gone.
     stuck: Option<Child>,
 }
 
@@ -72,8 +72,8 @@ impl Looker {
         }
     }
 
-    /// Whether the session is worth renewing, and cheap to: the GPU is there again, or the driver itself
-    /// is gone, for all of them.
+    /// Whether the session is worth renewing, and cheap to renew: the GPU is back, or the driver itself is gone,
+    /// for all of them.
     pub fn is_worth_renewing(&mut self, bus_id: &str) -> bool {
         if let Some(mut child) = self.stuck.take()
             && let Ok(None) = child.try_wait()

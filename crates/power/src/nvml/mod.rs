@@ -29,23 +29,23 @@ pub use keep::{COMMAND as KEEP, keep};
 pub use look::{COMMAND as LOOK, look};
 use session::{Client, Session};
 
-/// A library that is not loaded after so long never will be; less than what the daemon allows for
-/// finding devices.
+/// A library that is not loaded after so long never will be; less than the time that the daemon allows for finding
+/// devices.
 const LOADING: Duration = Duration::from_secs(3);
 
-/// What NVIDIA's devices have in their sysfs file `vendor`.
+/// The vendor number in NVIDIA devices' sysfs file `vendor`.
 const VENDOR: &str = "0x10de";
 
-/// What identities call this back end.
+/// The back end's name in identities.
 const BACK_END: &str = "nvml";
 
 /// Programs that may set power limits as well, as `/proc/PID/comm` has them; the first is DCGM's.
 const OTHER_TOOLS: [&str; 5] = ["nv-hostengine", "nvidia-powerd", "zeusd", "lactd", "geopmd"];
 
-/// `NVML_ERROR_GPU_NOT_FOUND`, which the wrapper does not know.
+/// `NVML_ERROR_GPU_NOT_FOUND`, which the wrapper does not have.
 const GPU_NOT_FOUND: u32 = 28;
 
-/// Finds them.
+/// Finds all NVIDIA GPUs.
 #[must_use]
 pub fn discover(search: &Search) -> Inventory {
     discover_within(search, PATIENCE)
@@ -67,7 +67,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
         return found;
     }
     let session = Session::new(search);
-    // Most of the time is for the driver as a whole, and some for each GPU at the same time.
+    // The driver as a whole has most of the time, and each GPU the rest, at the same time.
     let mut keeper = None;
     let listed = list(
         search,
@@ -108,7 +108,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     found
 }
 
-/// What is to be said where neither the driver nor the bus tells which GPUs there are.
+/// The notice where neither the driver nor the bus tells which GPUs there are.
 fn nobody_answers(library: &str, patience: Duration) -> Notice {
     let seconds = patience.as_secs_f64();
     let text =
@@ -117,9 +117,8 @@ fn nobody_answers(library: &str, patience: Duration) -> Notice {
         .remedy("let litd see /sys/bus/pci, or restart it once the driver answers")
 }
 
-/// The addresses of all GPUs, as the kernel writes them: the bus's, where it shows as many as the driver has;
-/// else those that the driver tells. None if the driver does not answer. `keeper` keeps the session open for the looks
-/// that follow.
+/// The addresses of all GPUs, in the kernel's notation: the bus's, where it shows as many as the driver has; else
+/// the driver's. `None` if the driver does not answer. `keeper` keeps the session open for the looks that follow.
 fn list(
     search: &Search,
     session: &Arc<Session>,
@@ -134,7 +133,7 @@ fn list(
         Ok((count, client))
     });
     let count = match asked {
-        // As long as this one is there the session is open.
+        // While this client exists the session is open.
         Some(Ok((count, client))) => {
             *keeper = Some(client);
             count
@@ -146,12 +145,12 @@ fn list(
     if on_the_bus.len() >= count as usize {
         return Ok(Some(on_the_bus));
     }
-    // A container, say, in which the bus is not seen whole. A handle is had from the GPU itself.
+    // For example a container, in which the bus is not fully visible. A handle comes from the GPU itself.
     let (told, answers) = mpsc::channel();
     for index in 0..count {
         let (told, session) = (told.clone(), session.clone());
         let ask = move || told.send((index, bus_id(&session, index)));
-        // Who gets no thread counts as silent.
+        // A GPU whose thread can't start counts as silent.
         let _ = thread::Builder::new().stack_size(STACK).spawn(ask);
     }
     drop(told);
@@ -208,7 +207,7 @@ fn unasked(address: &str) -> Identity {
     }
 }
 
-/// The same, and how its driver is asked for the rest.
+/// The same, with the question that its driver answers.
 fn candidate(search: &Search, session: &Arc<Session>, address: String) -> Candidate {
     let identity = unasked(&address);
     let (search, session) = (search.clone(), session.clone());
@@ -219,7 +218,7 @@ fn candidate(search: &Search, session: &Arc<Session>, address: String) -> Candid
     }
 }
 
-/// Asks a GPU's driver what it is.
+/// Asks a GPU's driver to identify it.
 fn ask(search: &Search, session: &Arc<Session>, address: &str) -> Look {
     let mut client = Client::new(session.clone());
     let mut notices = Vec::new();
@@ -246,7 +245,7 @@ fn ask(search: &Search, session: &Arc<Session>, address: &str) -> Look {
                 notices,
             };
         }
-        // Its own calls look for it from now on.
+        // The GPU's own calls look for it from now on.
         Err(error) => {
             let text = match error {
                 NvmlError::Timeout => gpu::OPENING.to_owned(),
@@ -292,7 +291,7 @@ fn identify(
         kind: DeviceKind::Gpu,
         address: address(bus_id),
         uuid: device.uuid().ok(),
-        // Boards without one say that it is not supported, or "0".
+        // For boards without one the driver returns "not supported", or "0".
         serial: device.serial().ok().filter(|serial| serial != "0"),
         model: device.name().unwrap_or_else(|_| "NVIDIA GPU".to_owned()),
         driver: version.map_or_else(
@@ -305,8 +304,7 @@ fn identify(
     })
 }
 
-/// The kernel's way to write what NVML writes as `00000000:85:00.0`: four digits of domain, more
-/// only where there are more, lower case.
+/// The kernel's notation of NVML's `00000000:85:00.0`: four digits of domain, more only where needed, lower case.
 fn address(bus_id: &str) -> String {
     let lower = bus_id.to_ascii_lowercase();
     match lower.split_once(':') {
@@ -339,12 +337,12 @@ fn unusable(search: &Search, error: &NvmlError) -> Notice {
     }
 }
 
-/// The dynamic linker has no number for it, only words.
+/// The dynamic linker has no number for this error, only words.
 fn is_missing(cause: &dyn std::error::Error) -> bool {
     cause.to_string().contains("No such file or directory")
 }
 
-/// Nothing to worry about where there is no NVIDIA GPU either.
+/// No reason to warn where there is no NVIDIA GPU either.
 fn missing(search: &Search, library: String) -> Notice {
     let gpus = pci_gpus(&search.sys);
     if gpus.is_empty() {
@@ -389,7 +387,7 @@ pub(crate) fn with_driver(sys: &Path) -> impl Iterator<Item = String> {
     pci_gpus(sys).into_iter().filter(has)
 }
 
-/// The wrapper's words, but for what operators search for.
+/// The wrapper's words, except for those that operators search for.
 fn in_words(error: &NvmlError) -> String {
     match error {
         NvmlError::DriverNotLoaded => "driver not loaded".to_owned(),

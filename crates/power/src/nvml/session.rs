@@ -1,5 +1,5 @@
-//! One open library for all GPUs, closed when one of them is let go of: an NVML client blocks the
-//! reset of every GPU that it has a handle of, and an upgrade of the driver.
+//! The open library, shared by all GPUs and closed when one of them is released: an NVML client blocks the reset
+//! of every GPU that it has a handle of, and an upgrade of the driver.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,15 +17,15 @@ use crate::discovery::Search;
 use crate::domain::Handles;
 use crate::worker::STACK;
 
-/// Calls wait so long for those that are under way in a session that is to be closed. One that hangs
-/// keeps it open; the others then go on with it as it is.
+/// How long new calls wait for those that are under way in a session that is to be closed. A call that hangs keeps
+/// the session open; the others then go on with it.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// A call waits no longer for the library to be opened or closed, which a driver may make last: less than litd
+/// How long a call waits for the library to be opened or closed, which a driver may make last: less than litd
 /// waits for a device that answers.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Whoever lets go waits so long for the library to be closed.
+/// How long a release waits for the library to be closed.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// The library, open or not.
@@ -35,29 +35,29 @@ pub(super) struct Session {
     /// The program that keeps GPUs open meanwhile.
     program: PathBuf,
     state: Mutex<State>,
-    /// Only one has GPUs kept open at a time: who comes later knows better which.
+    /// Only one call has GPUs kept open at a time, because a later one knows better which.
     keeping: Mutex<()>,
-    /// Told when a call has ended, and when the library was opened or closed.
+    /// Notified when a call has ended, and when the library was opened or closed.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     nvml: Option<Arc<Nvml>>,
-    /// How many clients have opened it and not let go since.
+    /// How many clients have opened it and not released it since.
     users: usize,
     /// How many calls are under way. The library counts its openings: as long as one of them is
     /// open, another is the same session.
     calls: usize,
-    /// It is to be closed once no call is under way, since then.
+    /// Since when the session is to be closed, as soon as no call is under way.
     stale: Option<Instant>,
     /// How often it was opened.
     openings: u64,
-    /// The GPUs that it has open, but for those that are known to keep their caps once nobody has.
+    /// The GPUs that it has open, except those known to keep their caps once no program has them open.
     forgetful: BTreeSet<String>,
-    /// Has those open until it has them again, and what `openings` was.
+    /// A process that has those open until this session has them again, and the value of `openings` then.
     keeper: Option<(Keeper, u64)>,
-    /// A thread opens or closes it. No lock is held over that: a driver decides how long it takes.
+    /// Whether a thread is opening or closing it. No lock is held meanwhile: a driver decides how long it takes.
     busy: bool,
 }
 
@@ -81,17 +81,17 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What is in there is right between any two statements.
+        // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something has changed, for so long at most.
+    /// Waits until the state has changed, for so long at most.
     fn wait<'s>(&self, state: MutexGuard<'s, State>, time: Duration) -> MutexGuard<'s, State> {
         let waited = self.changed.wait_timeout(state, time);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Has a thread of its own open the library, which says what came of it.
+    /// Has a thread of its own open the library, which sends the outcome.
     fn begin_opening(self: &Arc<Self>) -> Result<Receiver<Result<(), NvmlError>>, NvmlError> {
         let (done, outcome) = mpsc::channel();
         let session = self.clone();
@@ -104,7 +104,7 @@ impl Session {
                 state.openings += 1;
                 state.nvml = Some(Arc::new(nvml));
             });
-            // Whoever has asked may have waited for too long; it is open all the same.
+            // The caller may have stopped waiting; the library is open all the same.
             let _ = done.send(told);
             session.changed.notify_all();
         };
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Has a thread of its own close the library if it is to be closed and nobody calls it.
+    /// Has a thread of its own close the library if it is to be closed and no call is under way.
     fn close_if_idle(self: &Arc<Self>, state: &mut State) {
         if state.stale.is_none() || state.calls > 0 || state.busy {
             return;
@@ -133,12 +133,12 @@ impl Session {
             session.lock().busy = false;
             session.changed.notify_all();
         };
-        // Without a thread it was closed here.
+        // Without a thread it is closed here.
         state.busy = aside(close).is_ok();
     }
 
-    /// Before the library is closed that still has GPUs open: those that may forget their caps, but for `but`, stay
-    /// open elsewhere. Returns whether that is so; otherwise it must stay open.
+    /// Runs before a library with open GPUs is closed: those that may lose their caps, except `but`, are kept open
+    /// by another process. Returns whether that worked; otherwise the library must stay open.
     fn keep_open(&self, but: Option<&str>) -> bool {
         let _one = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.lock();
@@ -166,7 +166,7 @@ impl Session {
         self.wait_while(state, |state| state.busy && state.nvml.is_none());
     }
 
-    /// Waits as long as it takes to close the library, at most. Returns whether what is waited for has come.
+    /// Waits while `is_so` holds, at most as long as closing the library may take. Returns whether it ended.
     fn wait_while(&self, mut state: MutexGuard<'_, State>, is_so: impl Fn(&State) -> bool) -> bool {
         let until = Instant::now() + CLOSING;
         while is_so(&state) {
@@ -187,7 +187,7 @@ fn end(keeper: Option<(Keeper, u64)>) {
     }
 }
 
-/// On a thread of its own.
+/// Runs this on a thread of its own.
 pub(super) fn aside(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let thread = thread::Builder::new()
         .name("litd-nvml".to_owned())
@@ -195,16 +195,16 @@ pub(super) fn aside(act: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread.spawn(act).map(drop)
 }
 
-/// One GPU's share in the session. Dropping it lets go.
+/// The share of one GPU in the session. Dropping it releases the GPU.
 #[derive(Debug)]
 pub(super) struct Client {
     session: Arc<Session>,
     uses: bool,
-    /// Its GPU, as NVML writes that; none where it asks for the node alone.
+    /// The GPU, in NVML's notation; `None` for questions about the node alone.
     bus_id: Option<String>,
-    /// Whether its GPU is known to keep its cap once nobody has it open (persistence mode).
+    /// Whether its GPU is known to keep its cap once no program has it open (persistence mode).
     persists: bool,
-    /// The session was to be closed for its sake, and others' GPUs would have forgotten their caps.
+    /// The session was to be closed for its sake, but others' GPUs would have lost their caps.
     owes_closing: bool,
 }
 
@@ -219,14 +219,14 @@ impl Client {
         }
     }
 
-    /// Its GPU is this one. Until its driver says that it keeps its cap it counts as one that forgets it.
+    /// Names its GPU, which counts as one that may lose its cap until the driver says otherwise.
     pub(super) fn is_of(&mut self, bus_id: &str) {
         self.bus_id = Some(bus_id.to_owned());
         self.tell_session();
     }
 
-    /// Whether its GPU keeps its cap once nobody has it open, as its driver says now: an administrator, or a driver
-    /// that is loaded anew, may change that at any time.
+    /// Records whether its GPU keeps its cap once no program has it open, by the driver's last answer: an
+    /// administrator, or a driver that is loaded anew, may change that at any time.
     pub(super) fn persists(&mut self, persists: bool) {
         if self.persists != persists {
             self.persists = persists;
@@ -249,7 +249,7 @@ impl Client {
         }
     }
 
-    /// Its GPU, if that may forget its cap once nobody has it open.
+    /// The GPU, if it may lose its cap once no program has it open.
     fn forgetful(&self) -> Option<&String> {
         self.bus_id.as_ref().filter(|_| !self.persists)
     }
@@ -309,8 +309,8 @@ impl Client {
         })
     }
 
-    /// Lets go, and shuts the library down for all: a session keeps every GPU open of which it
-    /// had a handle. The others' next call opens it again, for their own GPUs only.
+    /// Releases the GPU, and shuts the library down for all: a session keeps every GPU open of which it had a
+    /// handle. The others' next call opens it again, for their own GPUs only.
     pub(super) fn release(&mut self) -> Handles {
         if self.uses || self.owes_closing {
             self.leave();
@@ -348,9 +348,9 @@ impl Client {
         end(keeper);
     }
 
-    /// Shuts the library down for all, as soon as no call is under way; the next call waits for
-    /// that and opens it again. A GPU that was lost stays lost to a client that saw it go. Returns whether it is
-    /// closed, or will be: not where other GPUs would forget their caps.
+    /// Shuts the library down for all, as soon as no call is under way; the next call waits for that and opens it
+    /// again. A GPU that was lost stays lost to a client that saw it go. Returns whether it is closed, or will be:
+    /// not where other GPUs would lose their caps.
     pub(super) fn renew(&mut self) -> bool {
         if !self.session.keep_open(self.bus_id.as_deref()) {
             return false;
@@ -368,10 +368,10 @@ impl Client {
 /// The library while a call is made.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// Gone first: the session is to have the last one.
+    /// Dropped first: the session has to have the last reference.
     nvml: Option<Arc<Nvml>>,
     session: Arc<Session>,
-    /// Which opening of the library this is in.
+    /// The number of the opening in which this call is made.
     opening: u64,
     bus_id: Option<String>,
     has_answered: bool,
@@ -383,7 +383,7 @@ impl Call {
         self.nvml.as_deref().ok_or(NvmlError::Uninitialized)
     }
 
-    /// Its GPU has done what was asked: it is open now.
+    /// The GPU has done an operation, so it is open now.
     pub(super) fn has_answered(&mut self) {
         self.has_answered = true;
     }

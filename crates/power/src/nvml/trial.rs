@@ -1,7 +1,7 @@
 //! Loading the library in a process of its own first.
 //!
-//! A library whose constructor hangs would hold the dynamic linker's lock for ever, and with it
-//! every other library and every thread that ends; one that crashes would take the daemon along.
+//! A library whose constructor hangs would hold the dynamic linker's lock for ever, and with it every other
+//! library and every thread that ends; a library that crashes would take the daemon down.
 
 use std::env;
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,16 +10,16 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The dynamic linker loads what is named here before a program begins.
+/// The variable whose libraries the dynamic linker loads before a program begins.
 const PRELOAD: &str = "LD_PRELOAD";
 
-/// This program itself: its linker and its search path are those that count.
+/// The running program: its linker and its search path are those that count.
 const PROGRAM: &str = "/proc/self/exe";
 
 const POLL: Duration = Duration::from_millis(2);
 
-/// Has this program print its version with the library loaded. One that is not found is no
-/// error here, and neither is a trial that can't be made: both show when it is opened.
+/// Has this program print its version with the library loaded. A library that is not found is no error here, and
+/// neither is a trial that can't be made: both show when it is opened.
 pub(super) fn load(library: &Path, patience: Duration) -> Result<(), String> {
     // In the trial itself there is nothing left to try.
     if env::var_os(PRELOAD).is_some_and(|loaded| loaded == library.as_os_str()) {
@@ -48,7 +48,7 @@ pub(super) fn load(library: &Path, patience: Duration) -> Result<(), String> {
             Ok(None) | Err(_) => break,
         }
     }
-    // One that hangs in the kernel is not waited for either.
+    // A process that hangs in the kernel is not waited for.
     let _ = child.kill();
     let _ = thread::Builder::new().spawn(move || child.wait());
     Err(format!("does not load within {} s", patience.as_secs_f64()))

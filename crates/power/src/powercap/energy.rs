@@ -1,22 +1,22 @@
-//! An energy counter that wraps, as energy that only grows and as power.
+//! A wrapping energy counter, converted to energy that only grows and to power.
 
 use std::time::{Duration, Instant};
 
 use litd_units::{Joules, Watts};
 
-/// The hardware counts anew about every millisecond: power over less than many of these is noise,
-/// and a counter that stands still for as long does not count.
+/// The hardware updates the counter about every millisecond: power over less than many of these is noise, and a
+/// counter that stands still for so long does not count.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// No socket draws as many watts: a counter that seems to have gone round so fast was reset.
+/// More power than any socket draws: a counter that seems to have wrapped so fast was reset.
 const ABSURD: f64 = 5000.0;
 
-/// What has been counted.
+/// The energy counted so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Meter {
-    /// Microjoules in the counter when it was read last, and when that was.
+    /// Microjoules in the counter at its last reading, and the time of that.
     last: Option<(u64, Instant)>,
-    /// Microjoules since this began to count, with those in the counter then.
+    /// Microjoules since counting began, with those in the counter then.
     total: u64,
     /// The total some time ago: where the next measure of power begins.
     since: Option<(u64, Instant)>,
@@ -24,8 +24,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Counts on to `counter`, in microjoules, which goes up to `highest` and then begins anew.
-    /// Between two calls it must not go round twice: at 300 W a package takes 15 minutes.
+    /// Counts on to `counter`, in microjoules, which goes up to `highest` and then wraps. Between two calls it
+    /// must not wrap twice: at 300 W a package takes 15 minutes.
     pub fn count(&mut self, counter: u64, highest: u64, now: Instant) {
         let used = match self.last.replace((counter, now)) {
             None => counter,
@@ -43,7 +43,7 @@ impl Meter {
         let span = now.saturating_duration_since(then);
         if span >= SHORTEST {
             let used = (self.total - total) as f64 / 1e6;
-            // No socket draws nothing.
+            // A socket that draws 0 W does not exist.
             self.power = (used > 0.0).then(|| Watts(used / span.as_secs_f64()));
             self.since = Some((self.total, now));
         }
@@ -60,13 +60,13 @@ impl Meter {
         self.last.map(|_| Joules(self.total as f64 / 1e6))
     }
 
-    /// Power between the last two counts that were not too near each other.
+    /// Power between the last two readings that were not too close to each other.
     pub fn power(&self) -> Option<Watts> {
         self.power
     }
 }
 
-/// What was used by a counter that went from `last` round to `counter`; nothing if it was reset.
+/// The energy used while a counter went from `last` on to `counter`; `None` if it was reset.
 fn round(last: u64, counter: u64, highest: u64, span: Duration) -> Option<u64> {
     let used = highest.checked_sub(last)?.checked_add(counter)?;
     let watts = used as f64 / 1e6 / span.max(SHORTEST).as_secs_f64();
@@ -92,7 +92,7 @@ mod tests {
         // Still true a moment later.
         meter.count(10_000_000, 10_000_000, start + Duration::from_millis(51));
         assert_eq!(meter.power(), Some(Watts(100.0)));
-        // It wraps.
+        // The counter wraps.
         meter.count(5_000_000, 10_000_000, start + Duration::from_millis(1050));
         assert_eq!(meter.power(), Some(Watts(5.0)));
         assert_eq!(meter.energy(), Some(Joules(15.0)));
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_was_reset_tells_no_power_until_it_is_measured_anew() {
-        // One that has no end, and one that would have used 262 kJ in a second.
+        // A counter without an end, and one that would have used 262 kJ in a second.
         for highest in [0, 262_143_328_850] {
             let start = Instant::now();
             let mut meter = Meter::default();

@@ -1,9 +1,9 @@
-//! What was found of a socket's limits, in a file: the undo journal has the long-term limit, which is the
-//! cap, and whoever comes after a crash gives back the short-term one as well.
+//! The limits found on a socket, in a file: the undo journal has the long-term limit, which is the cap, and a litd
+//! after a crash restores the short-term one from here.
 //!
-//! `ADDRESS.short-term` has one line of six numbers, in microwatts, long before short: the limits found,
-//! those that are about to be written, and those before that. It is there from before the first write until
-//! both limits are back.
+//! `ADDRESS.short-term` has one line of six numbers, in microwatts, long before short: the limits found, those
+//! that are about to be written, and those before that. It exists from before the first write until both limits
+//! are restored.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -17,23 +17,23 @@ use super::socket::{Limits, RESOLUTION};
 /// Six numbers of up to 20 digits are shorter.
 const LONGEST: u64 = 256;
 
-/// Limits, and what may be there by now.
+/// Limits found, and limits that may be there by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     pub found: Limits,
-    /// What is about to be written.
+    /// The limits that are about to be written.
     pub wanted: Limits,
-    /// What is there before that.
+    /// The limits before that.
     pub before: Limits,
 }
 
 impl Record {
-    /// Whether what was found is about to be written.
+    /// Whether the limits found are about to be written.
     pub fn goes_back(&self) -> bool {
         self.wanted == self.found
     }
 
-    /// Whether litd, killed at any point, may have left these limits; others are somebody else's.
+    /// Whether a litd that was killed at any point may have left these limits; all others are foreign.
     pub fn may_have_left(&self, now: Limits) -> bool {
         let all = [self.found, self.wanted, self.before];
         let near = |one: u64, other: u64| one.abs_diff(other) < RESOLUTION;
@@ -112,7 +112,7 @@ impl Kept {
         }
     }
 
-    /// What it says, if it is whole.
+    /// The record, if it is complete.
     pub fn read(&self) -> Option<Record> {
         let mut text = String::new();
         let file = open(&self.path, OpenOptions::new().read(true)).ok()?;
@@ -120,8 +120,8 @@ impl Kept {
         Record::parse(&text)
     }
 
-    /// There is the old one or the new one, at any moment. A socket with one limit needs none. Without
-    /// the directory the daemon changes caps only to undo, and that has to go on.
+    /// Replaces the record; at any moment the old one or the new one is there. A socket with one limit needs none.
+    /// Without the directory the daemon changes caps only to undo, which has to go on.
     ///
     /// # Errors
     /// The disk's; it names the file.
@@ -142,12 +142,12 @@ impl Kept {
         let new = self.path.with_extension("short-term.new");
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
-        // Not synced: a node that loses its power has its own limits again.
+        // Not synced: a node that loses its power starts with its own limits.
         open(&new, &mut options)?.write_all(line.as_bytes())?;
         fs::rename(&new, &self.path)
     }
 
-    /// One that stays names the limits that are there.
+    /// A file that stays names the present limits.
     pub fn remove(&self) {
         let _ = fs::remove_file(&self.path);
     }

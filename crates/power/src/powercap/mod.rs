@@ -1,10 +1,10 @@
 //! Intel CPU sockets through powercap (RAPL).
 //!
-//! A socket is a zone `class/powercap/intel-rapl:<n>` called `package-<socket>` with two limits
-//! over two windows of time: the long-term one is the cap, the short-term one is kept in its
-//! proportion to it. Sub-zones (cores, memory) are left alone. Files are in µW and µJ (Linux,
-//! `Documentation/power/powercap/powercap.rst`, `drivers/powercap/intel_rapl_common.c`). There
-//! is no lowest limit and no default: the default here is what was found.
+//! A socket is a zone `class/powercap/intel-rapl:<n>` called `package-<socket>` with two limits over two windows
+//! of time: the long-term one is the cap, the short-term one is kept in its proportion to it. Sub-zones (cores,
+//! memory) are left alone. Files are in µW and µJ (Linux, `Documentation/power/powercap/powercap.rst`,
+//! `drivers/powercap/intel_rapl_common.c`). There is no lowest limit and no default: the default here is the limit
+//! found.
 //!
 //! On AMD these zones only count energy: limits go through HSMP ([`crate::hsmp`]).
 
@@ -78,7 +78,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     found
 }
 
-/// How a socket's driver is asked what it is.
+/// The question that identifies a socket by its driver.
 fn ask(identity: Identity, zone: PathBuf, other: Option<PathBuf>, kept: Option<PathBuf>) -> Ask {
     Box::new(move || {
         let mut notices = Vec::new();
@@ -100,7 +100,7 @@ fn ask(identity: Identity, zone: PathBuf, other: Option<PathBuf>, kept: Option<P
     })
 }
 
-/// The zones of sockets, by what they are called.
+/// The zones of sockets, by their names.
 fn zones(folder: &Path, prefix: &str) -> BTreeMap<Package, PathBuf> {
     let zones = sysfs::numbered(folder, prefix).into_iter();
     let mut found = BTreeMap::new();
@@ -112,7 +112,7 @@ fn zones(folder: &Path, prefix: &str) -> BTreeMap<Package, PathBuf> {
     found
 }
 
-/// The zones that are numbered as this one is.
+/// The zones in the same numbering as this one.
 fn zones_beside(zone: &Path) -> BTreeMap<Package, PathBuf> {
     let name = zone.file_name().and_then(|it| it.to_str());
     let prefix = name.and_then(|it| it.split_once(':'));
@@ -131,8 +131,8 @@ fn package(name: &str) -> Option<Package> {
     }
 }
 
-/// Zones in memory-mapped registers: sockets that have no other are added to `zones`; the rest
-/// limit sockets that have one a second time.
+/// Zones in memory-mapped registers: sockets that have no other are added to `zones`; the rest limit sockets that
+/// have one a second time.
 fn zones_of_memory(
     folder: &Path,
     known: &mut BTreeMap<Package, PathBuf>,
@@ -155,7 +155,7 @@ fn zones_of_memory(
     others
 }
 
-/// The cap that is there, in microwatts (0 if that can't be read), and what is to be said of it.
+/// The present cap, in microwatts (0 if that can't be read), and notices.
 fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
     let mut notice = |severity, text: String, remedy: &str| {
         notices.push(Notice::new(severity, subject, text).remedy(remedy));

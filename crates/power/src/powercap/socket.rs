@@ -1,4 +1,4 @@
-//! One socket: its two limits and its counter of energy.
+//! An Intel socket: its two limits and its counter of energy.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,9 +16,8 @@ use crate::sysfs::{self, Attribute, FileError, Step};
 /// RAPL counts power in 1/2^n W, mostly eighths: it holds whole watts exactly, everywhere.
 pub(super) const RESOLUTION: u64 = 1_000_000;
 
-/// What the register of a limit can hold, in microwatts: 15 bits of eighths of a watt, which is
-/// the unit of all server processors (Intel SDM, `MSR_PKG_POWER_LIMIT`). More would be cut off,
-/// not refused.
+/// The most that the register of a limit can hold, in microwatts: 15 bits of eighths of a watt, which is the unit
+/// of all server processors (Intel SDM, `MSR_PKG_POWER_LIMIT`). A higher value would be cut off, not refused.
 const REGISTER: u64 = 0x7fff * 125_000;
 
 const ACTION: &str = "setting the cap";
@@ -26,11 +25,11 @@ const ACTION: &str = "setting the cap";
 const LOCKED: &str = "locked by the BIOS: unlock the package power limits in its setup \
                       (\"Package Power Limit Lock\" or \"RAPL lock\")";
 
-/// One of a zone's limits.
+/// A limit of a zone.
 #[derive(Debug)]
 struct Constraint {
     limit: Attribute,
-    /// The most that the vendor means it to be.
+    /// The vendor's highest value.
     highest: Attribute,
 }
 
@@ -47,7 +46,7 @@ impl Constraint {
         })
     }
 
-    /// Some processors name none, or 0.
+    /// Some processors tell none, or 0.
     fn highest(&mut self) -> u64 {
         self.highest.number().unwrap_or(0)
     }
@@ -89,12 +88,12 @@ impl Files {
         &mut self.energy
     }
 
-    /// Whether limits are switched on. Where there is no switch, they are.
+    /// Whether limits are switched on; true where there is no switch.
     pub fn is_enabled(&mut self) -> bool {
         !self.enabled.number::<u64>().is_ok_and(|on| on == 0)
     }
 
-    /// The most that the vendor means the cap to be, in microwatts; 0 if it is not told.
+    /// The vendor's highest cap, in microwatts; 0 if it is not told.
     pub fn highest(&mut self) -> u64 {
         self.long.highest()
     }
@@ -118,9 +117,8 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Both limits for a cap, in the proportion of these: exactly these for the cap that is in
-    /// these. The short-term limit stays at or above the cap, and within its own `highest` (0 if
-    /// that is not told) or where it was.
+    /// Both limits for a cap, in the proportion of these, and unchanged for the same cap. The short-term limit
+    /// stays at or above the cap, and within its own `highest` (0 if that is not told) or where it was.
     fn with_cap(self, long: u64, highest: u64) -> Self {
         let short = self.short.map(|short| {
             if long == self.long {
@@ -142,25 +140,25 @@ impl Limits {
 pub(super) struct Socket {
     identity: Identity,
     zone: PathBuf,
-    /// What the zone is called: its number goes to another socket's once its driver is loaded anew.
+    /// The zone's name: its number may go to another socket's once the driver is loaded anew.
     called: Option<String>,
     other: Option<PathBuf>,
     files: Option<Files>,
     meter: Meter,
-    /// The cap when litd came, in microwatts.
+    /// The cap at litd's start, in microwatts.
     default: u64,
-    /// Both limits as somebody else has left them: what proportion is kept, and what goes back.
+    /// Both limits found: they define the proportion, and are restored.
     found: Option<Limits>,
-    /// Both limits as they were after the last write.
+    /// Both limits after the last write.
     written: Option<Limits>,
-    /// The same for whoever comes after a crash.
+    /// The same on disk, for a litd after a crash.
     kept: Option<Kept>,
     /// What that says.
     last: Option<Record>,
 }
 
 impl Socket {
-    /// `kept`: the directory for what has to survive the process.
+    /// `kept`: the directory for files that have to outlive the process.
     pub fn new(
         identity: Identity,
         zone: PathBuf,
@@ -184,7 +182,7 @@ impl Socket {
         }
     }
 
-    /// Has the zone be the one that is called as this socket's was.
+    /// Finds the zone that has this socket's name.
     fn find_zone(&mut self) -> Result<(), FileError> {
         if sysfs::line(self.zone.join("name")) == self.called {
             return Ok(());
@@ -221,7 +219,7 @@ impl Socket {
         let refused = error.step == Step::Write
             && matches!(
                 error.errno(),
-                // The kernel says ENODATA for whatever the hardware said.
+                // The kernel returns ENODATA for any error of the hardware.
                 Some(Errno::ENODATA | Errno::EACCES | Errno::EPERM)
             );
         if refused {
@@ -247,19 +245,18 @@ impl Socket {
         }
     }
 
-    /// The cap that litd takes for the usual one, in microwatts: the one that it came to, else
-    /// the vendor's.
+    /// The cap that litd takes for the usual one, in microwatts: the one at its start, else the vendor's.
     fn usual(&mut self) -> Result<u64, FileError> {
         let default = self.default;
         let files = self.files()?;
-        // Where it can't be read, there is no range to be told.
+        // A limit that can't be read has no range.
         files.cap().number::<u64>()?;
         let named = files.highest();
         let known = [default, named].into_iter().find(|&limit| limit > 0);
         Ok(known.unwrap_or(REGISTER).min(REGISTER))
     }
 
-    /// Counts the energy used until now, and tells whether that can be read.
+    /// Counts the energy used until now. Returns whether it can be read.
     fn count(&mut self) -> bool {
         let Some(files) = &mut self.files else {
             return false;
@@ -273,18 +270,18 @@ impl Socket {
         true
     }
 
-    /// The limits that somebody else has left, where these are there now.
+    /// The limits found, where these are the present ones.
     fn found(&self, now: Limits) -> Limits {
         if let Some(found) = self.found.filter(|_| self.written == Some(now)) {
             return found;
         }
-        // A litd before this one may have died with both changed.
+        // An earlier litd may have died with both changed.
         let record = self.kept.as_ref().and_then(Kept::read);
         let record = record.filter(|it| it.may_have_left(now));
         record.map_or(now, |it| it.found)
     }
 
-    /// Before both limits are written; no limit is changed that could not go back.
+    /// Runs before both limits are written; a limit that could not be restored is not changed.
     fn keep(&mut self, record: &Record) -> Result<(), PowerError> {
         let Some(kept) = &self.kept else {
             return Ok(());
@@ -296,9 +293,9 @@ impl Socket {
         })
     }
 
-    /// Writes both limits, the short-term one first if it goes down and last if it goes up: half
-    /// of it, where litd is killed in between, is never more than the cap in proportion to it.
-    /// What was found goes back with the cap last: once that is back, all is.
+    /// Writes both limits, the short-term one first if it goes down and last if it goes up: if litd is killed in
+    /// between, the short-term limit is never more than the cap in proportion to it. Limits found are restored
+    /// with the cap last: once that is back, both are.
     fn write(&mut self, record: &Record) -> Result<(), FileError> {
         let (wanted, now) = (record.wanted, record.before);
         let files = self.files()?;
@@ -314,13 +311,13 @@ impl Socket {
         first.write(value)?;
         let result = second.write(last);
         if result.is_err() {
-            // Nobody has use for half of it; and the error is told in any case.
+            // Half of a change is no use; and the error is returned in any case.
             let _ = first.write(before);
         }
         result
     }
 
-    /// Both limits were taken, and these are there now.
+    /// Both limits were accepted, and these are there now.
     fn wrote(&mut self, record: Record, after: Limits) -> Result<(), PowerError> {
         let off = |one: Option<u64>, other: Option<u64>| {
             let both = one.zip(other);
@@ -330,7 +327,7 @@ impl Socket {
         let other_short = off(after.short, wanted.short);
         if !record.goes_back() {
             if other_short || off(Some(after.long), Some(wanted.long)) {
-                // The firmware has its own idea of them, and they are litd's doing all the same.
+                // The firmware has changed them, and they are litd's doing all the same.
                 let wanted = after;
                 let _ = self.keep(&Record { wanted, ..record });
             }
@@ -385,8 +382,8 @@ impl PowerDomain for Socket {
         &self.identity
     }
 
-    /// Up to what the register holds: limits above the vendor's are common, and what was found
-    /// must be able to go back, whatever is there now.
+    /// Up to the register's maximum: limits above the vendor's are common, and caps found must be restorable,
+    /// whatever is there now.
     fn range(&mut self) -> Result<CapRange, PowerError> {
         self.usual()
             .map(|usual| CapRange {
@@ -436,7 +433,7 @@ impl PowerDomain for Socket {
             wanted,
             before: now,
         };
-        // What is there on the way back is known already.
+        // While restoring, the limits are known already.
         if !record.goes_back() {
             self.keep(&record)?;
         }

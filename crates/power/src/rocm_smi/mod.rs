@@ -1,10 +1,9 @@
 //! AMD GPUs through ROCm SMI (`librocm_smi64`).
 //!
-//! The library aborts on GPUs that it does not expect, and anybody on the node can block it: its
-//! mutexes in `/dev/shm` are open to all. So it never is in litd's own process. Each GPU has a
-//! process of litd's program with the library in it, started when it is first used, asked over a
-//! socket with a deadline, and killed and started again where it fails. What happens to one GPU's
-//! process costs that GPU one error.
+//! The library aborts on GPUs that it does not expect, and anybody on the node can block it: its mutexes in
+//! `/dev/shm` are open to all. So it is never loaded into litd's own process. Each GPU has a process of litd's
+//! program with the library in it, started at its first use, asked over a socket with a deadline, and killed and
+//! started again where it fails. A failure of one GPU's process costs that GPU one error.
 
 mod process;
 mod protocol;
@@ -31,19 +30,19 @@ use crate::node;
 /// The first argument of a program that is to be the process with the library in it.
 pub const COMMAND: &str = "rocm-smi-process";
 
-/// What a program does that is called with [`COMMAND`]; `arguments` are those after it. It
-/// answers on standard input until that is closed.
+/// The code of a program that is called with [`COMMAND`]; `arguments` are those after it. It answers on standard
+/// input until that is closed.
 pub fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     server::serve(arguments)
 }
 
-/// What identities call this back end.
+/// The back end's name in identities.
 const BACK_END: &str = "rocm_smi";
 
-/// What a cap that is not allowed needs.
+/// The remedy for a cap without permission.
 const PERMISSION: &str = "the library sets caps for root only: run litd as root";
 
-/// What a held mutex needs.
+/// The remedy for a held mutex.
 const MUTEX: &str = "`fuser /dev/shm/rocm_smi_card*` tells who holds it; amd = \"amdgpu\" needs \
                      no mutex";
 
@@ -54,7 +53,7 @@ pub fn discover(search: &Search) -> Inventory {
 }
 
 /// Like [`discover`], with another time after which the library, or a GPU's process, counts as hanging. Where the
-/// library does not say in time which GPUs there are, those that the bus shows with their driver are.
+/// library does not list the GPUs in time, those that the bus shows with their driver are used.
 #[must_use]
 pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let deadline = Instant::now() + patience;
@@ -113,8 +112,8 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     found
 }
 
-/// Asks a GPU's driver, and the library in a process that ends with this: it lives no longer than the thread that
-/// has started it.
+/// Asks a GPU's driver, and the library in a process that ends with this one: it lives no longer than the thread
+/// that has started it.
 fn ask(
     search: &Search,
     recipe: &Recipe,
@@ -155,7 +154,7 @@ fn list(recipe: &Recipe) -> Result<Vec<String>, Unanswered> {
     })
 }
 
-/// Why no GPU is found, and what to do about it.
+/// Why no GPU is found, and the remedy.
 fn without_library(search: &Search, unanswered: Unanswered) -> Notice {
     let library = search.rocm_smi_library.display();
     let (text, remedy) = match unanswered {
@@ -183,7 +182,7 @@ fn without_library(search: &Search, unanswered: Unanswered) -> Notice {
     Notice::new(Severity::Error, format!("{library}"), text).remedy(remedy)
 }
 
-/// What the library calls a GPU; nothing, where it does not say.
+/// The library's description of a GPU; empty where it gives none.
 fn describe(process: &mut Process, device: String, notices: &mut Vec<Notice>) -> Description {
     const ACTION: &str = "asking for its name";
     let request = Request::Describe(device.clone());
@@ -201,7 +200,7 @@ fn describe(process: &mut Process, device: String, notices: &mut Vec<Notice>) ->
     Description::default()
 }
 
-/// What the driver's files say of the GPU, and what the library does where it says more.
+/// The identity by the driver's files, and by the library where it has more.
 fn identity(device: &Path, address: Address, description: Description, known: String) -> Identity {
     let Description {
         unique_id,
@@ -214,7 +213,7 @@ fn identity(device: &Path, address: Address, description: Description, known: St
         None => known,
     };
     let identity = amdgpu::identity(device, address, unique_id, driver);
-    // Without a list of names the library says the number of the model.
+    // Without a list of names the library gives the model's number.
     let named = model.filter(|model| !model.starts_with("0x"));
     Identity {
         serial: serial.or(identity.serial),
@@ -229,7 +228,7 @@ struct Gpu {
     identity: Identity,
     process: Process,
     address: Address,
-    /// Its folder in sysfs.
+    /// The folder in sysfs.
     device: PathBuf,
     sys: PathBuf,
     clients: Clients,
@@ -290,7 +289,7 @@ impl Gpu {
         }
     }
 
-    /// Why a cap is not as it was asked for: `cause`, unless it is out of range.
+    /// Why a cap was not set as asked: `cause`, unless it is out of range.
     fn unset(&mut self, asked: Watts, action: &'static str, cause: String) -> PowerError {
         let lowest = |range: CapRange| range.lowest.max(range.resolution);
         match self.range() {
@@ -316,13 +315,13 @@ impl PowerDomain for Gpu {
     fn identify(&mut self) -> Result<Identity, PowerError> {
         let driver = self.identity.driver.clone();
         if self.identity.uuid.is_none() {
-            // The library did not say what it is when it was found.
+            // The library did not describe the GPU when it was found.
             let name = self.name();
             let description = describe(&mut self.process, name, &mut Vec::new());
             self.identity = identity(&self.device, self.address, description, driver);
             return Ok(self.identity.clone());
         }
-        // How it is partitioned is the driver's own word; its names are the library's.
+        // The driver tells the partitions; the library's names stay.
         self.identity.sharing = amdgpu::identity(&self.device, self.address, None, driver).sharing;
         Ok(self.identity.clone())
     }
@@ -350,8 +349,8 @@ impl PowerDomain for Gpu {
 
     fn set_cap(&mut self, cap: Watts) -> Result<(), PowerError> {
         const ACTION: &str = "setting the cap";
-        // As the driver does it. The cast takes what is no number, or negative, for 0, which the
-        // library would take for "the default".
+        // As the driver rounds. The cast turns NaN and negative numbers into 0, which the library would take for
+        // "the default".
         let watts = cap.0.floor() as u32;
         if watts == 0 {
             return Err(self.unset(cap, ACTION, format!("{cap} is no cap")));

@@ -1,5 +1,5 @@
-//! The other process as litd sees it: started when it is needed, asked with a deadline, killed
-//! when it misses one or answers nonsense, and started again, ever later if it keeps failing.
+//! The other process as litd sees it: started when it is needed, asked with a deadline, killed when it misses one
+//! or answers nonsense, and started again, with growing delays if it keeps failing.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -23,13 +23,13 @@ const START: Duration = Duration::from_secs(2);
 /// How long each call has. With [`START`] and [`TURNS`] as long as litd waits for a device.
 const CALL: Duration = Duration::from_secs(2);
 
-/// How long it waits for others to start; that of eight GPUs takes half as long.
+/// How long it waits for others to start; the processes of eight GPUs take half as long.
 const TURNS: Duration = Duration::from_secs(1);
 
-/// How long a killed process has to be gone. One that hangs in the kernel is looked for later.
+/// How long a killed process has to be gone. A process that hangs in the kernel is looked for later.
 const END: Duration = Duration::from_millis(200);
 
-/// A process that has lived so long was a good one.
+/// A process that has lived so long counts as a good one.
 const GOOD: Duration = Duration::from_secs(60);
 
 /// The longest wait before another process is started.
@@ -40,22 +40,22 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub(super) struct Recipe {
     /// The program, which calls [`super::serve`].
     pub program: PathBuf,
-    /// The library that it is to load.
+    /// The library to load.
     pub library: PathBuf,
 }
 
-/// One process at a time, for one device or for the list of all.
+/// A process for one device, or for the list of all; one at a time.
 #[derive(Debug)]
 pub(super) struct Process {
     recipe: Recipe,
-    /// What errors call it.
+    /// The name in errors.
     name: String,
     running: Option<Running>,
-    /// A killed process that is not gone.
+    /// A killed process that is not gone yet.
     dying: Option<Child>,
     /// Failures since the last good process.
     failures: u32,
-    /// The last one, in words, and when there may be another process.
+    /// The last failure, in words, and when another process may be started.
     wait: Option<(String, Instant)>,
 }
 
@@ -64,9 +64,9 @@ pub(super) struct Process {
 enum Failure {
     /// The deadline has passed.
     Silence(Duration),
-    /// It has ended, or closed its side.
+    /// The process has ended, or closed its side.
     End,
-    /// What it says is no answer.
+    /// The process's answer is malformed.
     Nonsense(String),
 }
 
@@ -82,8 +82,8 @@ impl Process {
         }
     }
 
-    /// Asks, and waits for the answer no longer than [`TURNS`], [`START`] and [`CALL`] together. `take` has
-    /// what it wants of the answer, if that is one to this question.
+    /// Asks, and waits for the answer no longer than [`TURNS`], [`START`] and [`CALL`] together. `take` returns
+    /// the wanted part of the answer, if it answers this question.
     pub fn ask<T>(
         &mut self,
         request: &Request,
@@ -97,9 +97,8 @@ impl Process {
         let answer = match running.ask(request) {
             Ok(Answer::Refused(refusal)) => {
                 match refusal.cause {
-                    // A driver that was loaded anew has other files than the library knows, and a
-                    // process that is started anew has another mutex. It did what it could: the
-                    // next one may start at once.
+                    // A driver that was loaded anew has other files than the library knows, and a new process has
+                    // another mutex. This process did its best: the next one may start at once.
                     Cause::Gone | Cause::Busy | Cause::Other => {
                         self.end(running);
                     }
@@ -214,7 +213,7 @@ impl Process {
             ..
         } = running;
         let _ = child.kill();
-        // Its end closes its side of the socket, just before it can be waited for.
+        // A process that ends closes its side of the socket, just before it can be waited for.
         let gone = socket.set_read_timeout(Some(END)).is_ok() && drain(&mut socket);
         let status = match gone {
             true => child.wait().ok(),
@@ -245,8 +244,8 @@ impl Process {
     }
 }
 
-/// One process starts at a time: the library makes its mutexes in several steps and uses those
-/// that another process has begun to make. Who has waited for too long goes without.
+/// Only one process starts at a time: the library makes its mutexes in several steps and uses those that another
+/// process has begun to make. A caller that has waited for too long starts without the lock.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     let until = Instant::now() + TURNS;
@@ -266,21 +265,21 @@ impl Drop for Process {
     }
 }
 
-/// What came instead of an answer.
+/// The reason why there is no answer.
 #[derive(Debug)]
 pub(super) enum Unanswered {
     /// The library, or the process, refuses.
     Refused(Refusal),
-    /// There is no process that answers.
+    /// No process answers.
     Error(PowerError),
 }
 
-/// A process that is there.
+/// A running process.
 #[derive(Debug)]
 struct Running {
     child: Child,
     socket: UnixStream,
-    /// Its standard error.
+    /// The process's standard error.
     words: UnixStream,
     number: u64,
     since: Instant,
@@ -290,7 +289,7 @@ impl Running {
     fn start(recipe: &Recipe) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         let (words, error) = UnixStream::pair()?;
-        // A library that says much must not block on it.
+        // A library that prints a lot must not block on it.
         error.set_nonblocking(true)?;
         words.set_nonblocking(true)?;
         socket.set_write_timeout(Some(CALL))?;
@@ -339,7 +338,7 @@ impl Running {
         Ok(answer.body)
     }
 
-    /// The next line, however slowly it comes, if it is whole in time.
+    /// The next line, however slowly it comes, if it is complete in time.
     fn line(&mut self, patience: Duration) -> Result<Vec<u8>, Failure> {
         let deadline = Instant::now() + patience;
         let mut line = Vec::new();
@@ -364,7 +363,7 @@ impl Running {
         Ok(line)
     }
 
-    /// The last line that it has written on standard error since this was asked last.
+    /// The last line on its standard error since the last call.
     fn last_words(&mut self) -> Option<String> {
         let mut tail = Vec::new();
         let mut piece = [0; 1024];
@@ -386,10 +385,10 @@ fn failure(error: &io::Error, patience: Duration) -> Failure {
     }
 }
 
-/// Reads what is left; whether the other side was closed.
+/// Reads the rest; returns whether the other side was closed.
 fn drain(socket: &mut UnixStream) -> bool {
     let mut piece = [0; 1024];
-    // At most so much was under way: nobody writes any more.
+    // At most so much was under way: no process writes any more.
     for _ in 0..1024 {
         match socket.read(&mut piece) {
             Ok(0) => return true,
@@ -418,7 +417,7 @@ fn join(text: String, said: Option<String>) -> String {
     }
 }
 
-/// The beginning of what was no answer.
+/// The beginning of a malformed answer.
 struct Excerpt<'l>(&'l [u8]);
 
 impl fmt::Display for Excerpt<'_> {

@@ -1,42 +1,42 @@
-//! What litd and the process that has the library in it say to each other: one JSON document
-//! per line, an answer to each request, in order.
+//! The protocol between litd and the process that has the library: one JSON document per line, an answer to each
+//! request, in order.
 
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::{CapRange, Reading};
 
-/// No line is longer.
+/// The longest line, in bytes.
 pub(super) const LONGEST_LINE: usize = 16 * 1024;
 
-/// With a number, so that no answer is taken for another question's.
+/// A message with a number, so that no answer is taken for another question's.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Numbered<T> {
     /// The request's number; that of [`Answer::Ready`] is 0.
     pub number: u64,
-    /// What is said.
+    /// The message.
     pub body: T,
 }
 
-/// What is asked. Devices go by their addresses: their indices change when GPUs come and go.
+/// A request. Devices are named by their addresses: their indices change when GPUs come and go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Which GPUs are there?
+    /// List the GPUs.
     List,
-    /// What is it called?
+    /// Describe a GPU.
     Describe(String),
-    /// What may its cap be?
+    /// Read the range of its cap.
     Range(String),
-    /// What is its cap?
+    /// Read its cap.
     Cap(String),
-    /// What do its sensors say?
+    /// Read its sensors.
     Read(String),
     /// Set its cap to so many watts, and read it back.
     Set(String, u32),
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
@@ -44,22 +44,22 @@ pub(super) enum Answer {
     Ready,
     /// The addresses of all GPUs, each once.
     Devices(Vec<String>),
-    /// What a GPU is called.
+    /// A GPU's description.
     Description(Description),
-    /// What its cap may be.
+    /// The range of its cap.
     Range(CapRange),
-    /// Its cap, as it was read now.
+    /// The cap, read now.
     Cap(Watts),
-    /// Its sensors.
+    /// The sensors.
     Reading(Reading),
-    /// It came to nothing.
+    /// The request failed.
     Refused(Refusal),
 }
 
-/// What a GPU is called; what the library doesn't know is absent.
+/// A GPU's description; unknown fields are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Description {
-    /// The number that no other GPU has.
+    /// The number that is unique to the GPU.
     pub unique_id: Option<u64>,
     /// Serial number.
     pub serial: Option<String>,
@@ -69,7 +69,7 @@ pub(super) struct Description {
     pub driver: Option<String>,
 }
 
-/// Why it came to nothing.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Refusal {
     /// The kind.
@@ -94,6 +94,6 @@ pub(super) enum Cause {
     Permission,
     /// Another process holds the library's mutex.
     Busy,
-    /// Anything else.
+    /// Any other error.
     Other,
 }

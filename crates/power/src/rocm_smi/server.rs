@@ -28,7 +28,7 @@ const MUTEXES: (&str, &str) = ("/dev/shm", "rocm_smi_card");
 /// How long a GPU's mutex is waited for: other programs hold it for a moment at a time.
 const BUSY: Duration = Duration::from_millis(500);
 
-/// The unit of caps: the driver drops what is below.
+/// The unit of caps: the driver drops fractions of it.
 const RESOLUTION: Watts = Watts(1.0);
 
 /// Answers requests on standard input, which is a socket, until it is closed or the parent ends.
@@ -48,21 +48,21 @@ pub(super) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Makes this process one that ends when its parent does, and only then.
+/// Makes this process end when its parent does, and only then.
 fn attend(parent: Option<i32>) -> io::Result<()> {
-    // Also while it hangs in the library and does not see that its socket is closed.
+    // Needed also while it hangs in the library and does not see that its socket is closed.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if parent != Some(getppid().as_raw()) {
         return Err(io::Error::other("the parent is gone"));
     }
-    // systemd and terminals send these to all of a service's processes. The parent needs this
-    // one to give the caps back.
+    // systemd and terminals send these signals to all of a service's processes. The parent needs this one to
+    // restore the caps.
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);
     }
     signals.thread_block()?;
-    // The library's crashes are expected: nobody wants to wait for their core dumps.
+    // The library's crashes are expected, and core dumps would delay the restart.
     prctl::set_dumpable(false)?;
     prctl::set_name(c"litd-rocm-smi")?;
     Ok(())
@@ -96,12 +96,12 @@ fn converse(library: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the library make its mutexes anew; who has one open keeps that.
+/// Has the library make its mutexes anew; processes with an open one keep that.
 ///
-/// Before 6.3 nothing else helps. Whoever holds one keeps the library from setting itself up. One
-/// whose holder has died, as a process that crashed in a call has, is taken by the next process
-/// that sets the library up, and never given back (shared_mutex.cc, `EOWNERDEAD`). Caps are single
-/// writes to the driver, which has a lock of its own.
+/// Before 6.3 nothing else helps. A process that holds a mutex keeps the library from setting itself up. A mutex
+/// whose holder has died, for example by a crash in a call, is taken by the next process that sets the library up,
+/// and never released (shared_mutex.cc, `EOWNERDEAD`). Caps are single writes to the driver, which has a lock of
+/// its own.
 fn remove_mutexes() {
     let (folder, prefix) = MUTEXES;
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -110,7 +110,7 @@ fn remove_mutexes() {
             .as_encoded_bytes()
             .starts_with(prefix.as_bytes())
         {
-            // Another user's, if this is not root's process: the library will tell.
+            // Fails for another user's file, if this is not root's process: the library will report it.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -121,7 +121,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// In one write, because what is cut off by a crash would have to be told apart.
+    /// In one write, because a crash in between would leave half an answer.
     fn send(&mut self, number: u64, body: Answer) -> io::Result<()> {
         let mut line = serde_json::to_vec(&Numbered { number, body })?;
         line.push(b'\n');
@@ -140,14 +140,14 @@ fn open(library: &Path) -> Result<RocmSmi, Error> {
     }
 }
 
-/// The GPUs that the library has, by their addresses.
+/// The library's GPUs, by their addresses.
 struct Gpus<'l> {
     smi: &'l RocmSmi,
     named: Vec<(String, Gpu<'l>)>,
 }
 
 impl<'l> Gpus<'l> {
-    /// Names those that have no address here yet.
+    /// Asks for the address of those that have none here yet.
     ///
     /// # Errors
     /// The last GPU whose address can't be read: the library does not tell it while another process
@@ -207,7 +207,7 @@ impl Patience {
         Self { until }
     }
 
-    /// Asks until nobody else has the mutex.
+    /// Asks until no other process has the mutex.
     fn ask<T>(&self, mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         loop {
             match ask() {
@@ -219,7 +219,7 @@ impl Patience {
         }
     }
 
-    /// Asks for what not every GPU tells.
+    /// Asks for a value that not every GPU has.
     ///
     /// # Errors
     /// The library can't say whether this one does, because another process has its mutex.
@@ -256,7 +256,7 @@ fn answer(gpus: &mut Gpus, request: &Request, patience: &Patience) -> Result<Ans
     answer.map_err(refused)
 }
 
-/// Why the library does not do what a request asks for.
+/// Why the library refuses a request.
 fn refused(error: Error) -> Refusal {
     let cause = match error.status() {
         Some(Status::INVALID_ARGUMENTS | Status::OUT_OF_BOUNDS) => Cause::OutOfRange,

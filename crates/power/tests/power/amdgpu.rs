@@ -1,5 +1,5 @@
-//! AMD GPUs below made-up roots of plain files: what is found, read and written there, and what
-//! strange trees do. What only a driver does (refusals, lies) is tried elsewhere.
+//! AMD GPUs below made-up roots of plain files: finding, reading and writing them, and strange trees. Behaviour of
+//! drivers (refusals, lies) is tested elsewhere.
 
 use crate::tree::gpu::{ADDRESS, device, gpu, hwmon, one};
 use crate::tree::{Tree, addresses, notice, only};
@@ -87,7 +87,7 @@ fn a_cap_is_written_in_microwatts_of_whole_watts_and_read_back() {
     for (asked, written) in [
         (Watts(599.0), "599000000"),
         (Watts(450.75), "450000000"),
-        // A float's last bit is no watt.
+        // The last bit of a float is not a watt.
         (Watts(299.999_999_999_9), "300000000"),
         (Watts(1.0), "1000000"),
     ] {
@@ -140,7 +140,7 @@ fn eight_gpus_come_in_the_order_of_the_bus() {
     for (number, bus) in (0..).zip(buses) {
         gpu(&tree, number, &format!("0000:{bus}:00.0"));
     }
-    // Connectors are no cards.
+    // Connectors are not cards.
     tree.link("sys/class/drm/card0-DP-1", "../../devices");
     let found = addresses(&discover(&tree.search()));
     let mut buses = buses;
@@ -164,7 +164,7 @@ fn partitions_are_one_gpu_that_is_shared() {
             format!("../../{xcp}/drm/card{n}"),
         );
     }
-    // Two cards of one device, and another function with the same number, are that GPU as well.
+    // Two cards of one device, and another function with the same number, are the same GPU.
     tree.link(
         "sys/class/drm/card8",
         format!("../../devices/pci0000:80/{ADDRESS}/drm/card0"),
@@ -251,7 +251,7 @@ fn what_limits_a_gpu_is_told_from_two_tables() {
     assert_eq!(read(), (None, None));
     tree.put(&file, metrics(65536 * 8, [2000, 0, 700, 0, 0, 0]));
     assert_eq!(read(), (Some(true), None));
-    // The same table again: what was known still holds.
+    // The same table again: the last values still hold.
     assert_eq!(read(), (Some(true), None));
     tree.put(&file, metrics(65536 * 9, [3000, 0, 710, 800, 0, 0]));
     assert_eq!(read(), (Some(false), Some(Throttle::Heat)));

@@ -1,4 +1,4 @@
-//! AMD GPUs below roots that no kernel makes: garbage, loops, files that are none.
+//! AMD GPUs below roots that no kernel makes: garbage, loops, files that are not regular.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -36,7 +36,7 @@ fn a_gpu_whose_cap_is_garbage_is_listed_all_the_same() {
     }
 }
 
-/// As the kernel has them: each of a card's dies is a GPU with sensors, and the first one's cap is the card's.
+/// As in the kernel: each of a card's dies is a GPU with sensors, and the first die's cap is the card's.
 #[test]
 fn the_second_die_of_a_card_is_no_gpu_with_a_cap() {
     const SECOND: &str = "0000:86:00.0";
@@ -45,7 +45,7 @@ fn the_second_die_of_a_card_is_no_gpu_with_a_cap() {
     for name in ["power1_cap", "power1_cap_default"] {
         tree.put(format!("{}/{name}", hwmon(SECOND)), "0\n");
     }
-    // Of a model with one die that is a misreading.
+    // For a model with one die that is a misreading.
     assert_eq!(addresses(&discover(&tree.search())), [ADDRESS, SECOND]);
     for number in ["0x7408\n", "0x740c\n"] {
         for die in [ADDRESS, SECOND] {
@@ -56,7 +56,7 @@ fn the_second_die_of_a_card_is_no_gpu_with_a_cap() {
         let notice = notice(&found, Severity::Info);
         assert_eq!(notice.subject, SECOND);
         assert!(notice.text.contains("second die"), "{}", notice.text);
-        // Which one it is only its driver knows: the bus shows two that may be.
+        // Only its driver knows which: the bus shows two candidates.
         let search = tree.search();
         let on_the_bus = litd_power::gpus_on_the_bus(&search);
         assert_eq!(
@@ -178,7 +178,7 @@ fn strange_trees_are_survived() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever stands in a GPU's files, it is a reading of numbers or an error that names it.
+    /// Any contents of a GPU's files give a reading of numbers or an error that names the file.
     #[test]
     fn any_bytes_in_any_file_are_a_reading_or_an_error(
         file in prop::sample::select(vec![

@@ -1,5 +1,5 @@
-//! Who holds an AMD GPU, by made-up accounts of the kernel's: processes that use it, and what others
-//! can make to look as if they did.
+//! Holders of an AMD GPU, by made-up accounts of the kernel's: processes that use it, and imitations that anybody
+//! can make.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
@@ -48,7 +48,7 @@ fn process(tree: &Tree, pid: u32, user: u32) {
     tree.put(format!("proc/{pid}/status"), text);
 }
 
-/// What DRM tells of a client that has worked on the second GPU.
+/// The description of a client that has worked on the second GPU.
 fn worked() -> String {
     "pos:\t0\nflags:\t02100002\nmnt_id:\t26\ndrm-driver:\tamdgpu\ndrm-client-id:\t7\n\
      drm-pdev:\t0000:a6:00.0\ndrm-memory-vram:\t64 KiB\ndrm-engine-compute:\t4711 ns\n"
@@ -67,7 +67,7 @@ fn descriptor(tree: &Tree, pid: u32, fd: u32, name: &str, told: &str) {
     tree.put(format!("proc/{pid}/fdinfo/{fd}"), told);
 }
 
-/// Asks until it is told: on a busy machine a look at all processes may take longer than whoever asks waits.
+/// Asks until there is an answer: on a busy machine a look at all processes may take longer than the caller waits.
 fn told(gpu: &mut dyn PowerDomain) -> Vec<(u32, u32)> {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut holders = gpu.holders();
@@ -166,7 +166,7 @@ fn what_anybody_can_make_holds_no_gpu() {
         "renderD129",
         &worked().replace("02100002", "012100000"),
     );
-    // Flags that nobody can read.
+    // Unreadable flags.
     descriptor(
         &tree,
         90,
@@ -190,8 +190,7 @@ fn what_anybody_can_make_holds_no_gpu() {
     assert_eq!(told(gpu.as_mut()), [(90, 1000)]);
 }
 
-/// This process as procfs shows it, with real descriptors of what anybody can make, beside made-up
-/// GPUs.
+/// The present process as procfs shows it, with real descriptors that anybody can make, beside made-up GPUs.
 #[test]
 fn real_descriptors_without_a_right_hold_no_gpu() {
     let tree = two();

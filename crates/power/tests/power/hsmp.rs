@@ -78,7 +78,7 @@ fn sockets_are_numbered_as_their_driver_made_them() {
     tree.link(format!("{}/device", hwmon(3)), "../../../AMDI0097:01");
     tree.link(format!("{}/device", hwmon(10)), "../../../AMDI0097:00");
     assert_eq!(caps(&tree), [310.0, 360.0]);
-    // One whose driver did not come up takes no other's number away.
+    // A socket whose driver did not come up leaves the others' numbers alone.
     tree.remove(hwmon(10));
     assert_eq!(addresses(&discover(&tree.search())), ["cpu1"]);
 }
@@ -238,7 +238,7 @@ fn a_machine_with_nothing_has_nothing_and_no_error() {
                 found.notices.iter().all(|n| n.severity < Severity::Error),
                 "{found:?}"
             );
-            // What is merely empty is a node without devices; what is missing may be a mistake.
+            // An empty folder is a node without devices; a missing one may be a mistake.
             let told = found
                 .notices
                 .iter()

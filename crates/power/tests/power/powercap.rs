@@ -1,5 +1,5 @@
-//! Intel CPU sockets below made-up roots of plain files. What only a kernel does (a locked BIOS,
-//! a lost right) is tried elsewhere.
+//! Intel CPU sockets below made-up roots of plain files. Behaviour of kernels (a locked BIOS, a lost right) is
+//! tested elsewhere.
 
 use std::fs::File;
 use std::io::Write;
@@ -128,19 +128,19 @@ fn both_limits_move_in_proportion_and_go_back_to_what_was_found() {
     }
 }
 
-/// A process of litd's that dies after it has set these caps.
+/// A litd that dies after it has set these caps.
 fn dies(tree: &Tree, caps: &[f64]) {
     let mut cpu = only(discover(&with_memory(tree)));
     for &cap in caps {
         cpu.set_cap(Watts(cap)).unwrap();
     }
-    // As the register has it.
+    // The register's value.
     let file = format!("{}/{SHORT}", zone("0"));
     let short: u64 = tree.get(&file).parse().unwrap();
     tree.put(&file, format!("{}\n", short / 125_000 * 125_000));
 }
 
-/// Where a litd after a crash finds what the one before it has kept.
+/// Where a litd after a crash finds its predecessor's record.
 fn with_memory(tree: &Tree) -> Search {
     Search {
         kept: Some(tree.path("run")),
@@ -166,11 +166,11 @@ fn the_short_term_limit_that_was_found_goes_back_after_crashes() {
         tree.put(file(SHORT), format!("{short}\n"));
         tree.put(file("constraint_1_max_power_uw"), format!("{most}\n"));
         dies(&tree, &[300.0, lower]);
-        // One after it as well.
+        // A second litd after it, too.
         dies(&tree, &[250.0]);
         dies(&tree, &[long.parse::<f64>().unwrap() / 1e6]);
         assert_eq!(limits(&tree), both(long, short));
-        // Nothing is left that would be taken for what was found another time.
+        // No file is left that would be taken for limits found another time.
         assert!(!tree.path("run/cpu0.short-term").exists());
     }
 }
@@ -253,7 +253,7 @@ fn a_reader_mends_no_short_term_limit() {
     assert_eq!(limits(&tree), before);
 }
 
-/// No limit is changed where what was found can't be kept; one that is back needs nothing kept.
+/// A limit that could not be restored is not changed; one that is restored needs no record.
 #[test]
 fn no_limit_is_changed_that_could_not_go_back_after_a_crash() {
     let tree = one();
@@ -263,13 +263,13 @@ fn no_limit_is_changed_that_could_not_go_back_after_a_crash() {
     assert!(error.contains("cpu0.short-term"), "{error}");
     assert_eq!(limits(&tree), both("350000000", "420000000"));
     cpu.set_cap(Watts(350.0)).unwrap();
-    // Without the directory litd only undoes, and is to.
+    // Without the directory litd may still undo.
     tree.remove("run");
     cpu.set_cap(Watts(175.0)).unwrap();
     assert_eq!(limits(&tree), both("175000000", "210000000"));
 }
 
-/// A litd that is killed in between leaves nothing changed that its journal takes for back.
+/// A litd that is killed in between leaves no change that its journal takes for restored.
 #[test]
 fn the_cap_goes_back_last() {
     let tree = one();
@@ -295,7 +295,7 @@ fn a_proportion_that_somebody_else_sets_is_the_new_one() {
     assert_eq!(limits(&tree), both("150000000", "150000000"));
 }
 
-/// Makes one of the limits' files one that can be read and opened, and takes nothing.
+/// Replaces one of the limits' files by one that can be read and opened, but not written.
 fn seal(tree: &Tree, name: &str) -> File {
     let path = format!("{}/{name}", zone("0"));
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
@@ -307,7 +307,7 @@ fn seal(tree: &Tree, name: &str) -> File {
     file
 }
 
-/// What is there when litd is killed between its two writes is what was written first.
+/// If litd is killed between its two writes, the first one has been made.
 #[test]
 fn the_short_term_limit_is_lowered_first_and_raised_last() {
     for (first, second, cap) in [(SHORT, LONG, 175.0), (LONG, SHORT, 400.0)] {
@@ -318,7 +318,7 @@ fn the_short_term_limit_is_lowered_first_and_raised_last() {
         let mut cpu = only(discover(&tree.search()));
         let error = cpu.set_cap(Watts(cap)).unwrap_err();
         assert!(error.to_string().contains(first), "{error}");
-        // Not even written to and put back.
+        // Not even written and put back.
         let modified = other.metadata().unwrap().modified().unwrap();
         assert_eq!(modified, UNIX_EPOCH, "{second}");
     }
@@ -359,8 +359,7 @@ fn what_the_hardware_would_cut_off_is_refused() {
     assert_eq!(limits(&tree), both("350000000", "420000000"));
 }
 
-/// A daemon that comes after a crash finds its predecessor's cap, and must put back what that
-/// had found.
+/// A daemon after a crash finds its predecessor's cap, and must restore the cap that the predecessor had found.
 #[test]
 fn what_was_found_can_go_back_after_a_crash_whatever_the_vendor_names() {
     for named in [Some("0\n"), Some("300000000\n"), None] {
@@ -446,7 +445,7 @@ fn power_from_before_a_cap_was_set_is_told_no_more() {
     let begin = Instant::now();
     cpu.set_cap(Watts(175.0)).unwrap();
     let power = cpu.read().unwrap().power;
-    // Nothing was used since, however long that took.
+    // No energy was used since, however long that took.
     assert_eq!(power, None);
     thread::sleep(Duration::from_millis(60));
     tree.put(&file, "1023000000\n");
@@ -469,7 +468,7 @@ fn a_second_limit_in_memory_is_enforced_and_not_a_socket() {
             .contains("lower limit rules")
     );
     assert_eq!(only(found).read().unwrap().enforced, Some(Watts(250.0)));
-    // Where there is no other, it is the socket's.
+    // Where there is no other zone, this is the socket's.
     tree.remove(zone("0"));
     assert_eq!(only(discover(&tree.search())).cap().unwrap(), Watts(250.0));
 }
@@ -558,7 +557,7 @@ fn another_tool_that_sets_limits_is_noticed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever is set in whatever order, the short-term limit is never the lower one.
+    /// In any order of any settings, the short-term limit is never the lower one.
     #[test]
     fn the_short_term_limit_is_never_the_lower_one(
         caps in prop::collection::vec(1u32..=350, 1..6),
@@ -601,7 +600,7 @@ proptest! {
     }
 }
 
-/// Their driver is loaded anew, and the zones have each other's numbers.
+/// The driver is loaded anew, and the zones have swapped numbers.
 #[test]
 fn a_zone_is_known_by_what_it_is_called() {
     let tree = one();

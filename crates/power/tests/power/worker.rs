@@ -1,4 +1,4 @@
-//! A domain on its thread: order, read-back, and letting go of a driver that blocks.
+//! A domain on its thread: order, read-back, and releasing a driver that blocks.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -168,9 +168,9 @@ fn a_blocked_driver_does_not_hang_the_drop_and_nothing_is_begun_after_it() {
         .expect("the drop hangs on the driver");
     assert!(replies.try_recv().is_err());
 
-    // The driver comes back: what was under way is reported, what was behind it never begins.
+    // The driver comes back: the operation under way is reported, those behind it never begin.
     gate.send(Gate::Open).unwrap();
-    // For a second write, if it did begin; nobody may be there to take it any more.
+    // For a second write, if it did begin; there may be no receiver any more.
     let _ = gate.send(Gate::Open);
     assert_eq!(
         replies.recv_timeout(SOON).unwrap(),
@@ -260,7 +260,7 @@ fn a_cap_that_somebody_else_has_set_since_is_not_written_over() {
         "{changed:?}"
     );
     assert_eq!(*cap.lock().unwrap(), Watts(500.0));
-    // Whoever is told so and writes again knows what is there.
+    // A caller that gets this error and writes again knows the present cap.
     assert_eq!(
         told(Operation::Set(Watts(640.0))),
         Reply::Set(Ok(Watts(640.0)))

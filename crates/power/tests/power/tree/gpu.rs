@@ -4,12 +4,12 @@ use super::Tree;
 
 pub const ADDRESS: &str = "0000:85:00.0";
 
-/// Its folder on the bus.
+/// The folder on the bus.
 pub fn device(address: &str) -> String {
     format!("sys/devices/pci0000:80/{address}")
 }
 
-/// Its folder of sensors.
+/// The folder of sensors.
 pub fn hwmon(address: &str) -> String {
     format!("{}/hwmon/hwmon5", device(address))
 }
@@ -48,7 +48,7 @@ pub fn gpu(tree: &Tree, number: u32, address: &str) {
     tree.link(format!("sys/class/drm/card{number}"), card);
 }
 
-/// A node with one.
+/// A node with one such GPU.
 pub fn one() -> Tree {
     let tree = Tree::new();
     gpu(&tree, 0, ADDRESS);

@@ -24,7 +24,7 @@ impl Tree {
         tree
     }
 
-    /// Where `path` is.
+    /// The full path of `path`.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.path().join(path)
     }
