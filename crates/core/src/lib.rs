@@ -1,5 +1,6 @@
 //! The daemon without its shell: events go in, effects come out. No clock, socket, thread or file is used here, so
 //! that tests can drive it through any history from one seed.
+//!
 //! - [`event`]: inputs and outputs of the daemon;
 //! - [`config`]: decisions of the administrator;
 //! - [`store`]: the disk, as little of it as is needed;

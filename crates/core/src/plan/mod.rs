@@ -1,5 +1,6 @@
 //! The plan: the target of every device, worked out from a plain [`View`] by [`plan`]. The function is pure and
 //! total, so that it can be tried on any possible view.
+//!
 //! - [`view`]: the input;
 //! - [`share`]: caps nearest to the wanted ones, within limits, the power of planned clocks, and a budget;
 //! - [`room`]: where devices hold, or may hold, more than was planned for, the others make room.

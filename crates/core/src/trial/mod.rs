@@ -2,6 +2,7 @@
 //! is the same with little time for the caps found. Harm stops steering for the user of the harmed job, in the
 //! same pod if it was in one ([`Tenant`]): iteration times are reported by his processes, and no user's reports
 //! move the caps of another's GPUs.
+//!
 //! - [`lab`]: the caps of devices meanwhile;
 //! - [`meter`]: one block;
 //! - `run`: a trial that was asked for;

@@ -1,4 +1,4 @@
-//! Anything in any order, and then what has to be so once all is calm.
+//! Random events in any order, and then the rules for a calm node.
 
 use litd_api::{Command, Mode};
 use litd_core::Event;
@@ -12,7 +12,7 @@ use crate::node::{MS, Node, SECOND, budget, lease, observing, release};
 use crate::rng::Rng;
 use crate::seeds::{self, Outcome};
 
-/// What has happened to a GPU from outside.
+/// Events on a GPU from outside so far.
 #[derive(Debug, Clone, Default)]
 pub struct Past {
     /// Caps that it was found with, that it was reset to, or that somebody asked for: these may go
@@ -35,7 +35,7 @@ pub struct History {
     disk_fails_until: i64,
 }
 
-/// Something happens to this GPU, or to the whole node.
+/// An event on this GPU, or on the whole node.
 type Happens = fn(&mut History, usize);
 
 const HAPPENS: [Happens; 17] = [

@@ -46,7 +46,7 @@ fn caps_go_back_without_a_log() {
     assert!(missing < 100, "{missing}");
 }
 
-/// Nothing is to be written.
+/// No write may be made.
 #[test]
 fn nothing_happens_without_a_log() {
     let nothing = |node: &mut Node| {

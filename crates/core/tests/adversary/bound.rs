@@ -1,4 +1,4 @@
-//! What a node's budget, or its BMC's limit, leaves to the GPUs.
+//! The part of a node's budget, or its BMC's limit, for the GPUs.
 
 use litd_api::Command;
 use litd_core::{Event, NodeReading};
@@ -17,7 +17,7 @@ fn under_a_nodes_budget(watts: f64, gpus: usize, cap: f64) -> Node {
     node
 }
 
-/// What the node's budget leaves to its GPUs is a little more than what was found; a GPU comes up late.
+/// The GPUs' part is a little more than the caps found; a GPU comes up late.
 #[test]
 fn unmanaged_under_a_nodes_budget() {
     let mut node = under_a_nodes_budget(5000.0, 7, 600.0);
@@ -201,7 +201,7 @@ fn room_is_made_for_gpu3(mut node: Node) {
     node.holds_at_most(4100.0);
 }
 
-/// Somebody else sets gpu3 to 690 W.
+/// A foreign program sets gpu3 to 690 W.
 #[test]
 fn foreign_under_a_nodes_budget() {
     let mut node = under_a_nodes_budget(4600.0, 8, 500.0);

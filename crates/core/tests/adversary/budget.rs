@@ -110,7 +110,7 @@ fn out_of_range_for_five_seconds_below_the_default() {
     writes_fail(node, 0..4, Writes::OutOfRange, 5.0);
 }
 
-/// Who sets a budget that can't be kept hears it.
+/// A budget that can't be kept is reported to the administrator who sets it.
 #[test]
 fn budget_with_a_full_disk_is_told() {
     let mut node = Node::new(4);

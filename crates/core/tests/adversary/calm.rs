@@ -1,4 +1,4 @@
-//! What has to be so a minute after the last thing happened, and after an orderly stop then.
+//! Rules that hold a minute after the last event, and after an orderly stop then.
 
 use litd_api::{DeviceState, Mode, Status};
 use litd_core::config::OnExit;
@@ -35,7 +35,7 @@ fn is_off(status: &Status) -> bool {
     status.node.mode == Mode::Off
 }
 
-/// It is kept as far as litd may, and where it is not kept status says so.
+/// The budget is kept as far as litd may, and where it is not kept status says so.
 fn budget_is_kept(history: &History, status: &Status) -> Result<(), String> {
     if is_off(status) || !has_budget(history, status) {
         return Ok(());

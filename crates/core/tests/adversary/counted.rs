@@ -1,4 +1,4 @@
-//! What GPUs count with that have failed, hang or are somebody else's.
+//! The watts with which GPUs count that have failed, hang or have a foreign cap.
 
 use litd_api::{Command, DeviceState};
 use litd_power::ReadBack;
@@ -26,7 +26,7 @@ fn not_in_force_once(again: fn(&mut Node)) {
     node.gpus[3].power = Watts(690.0);
     node.command(budget(4000.0)).unwrap();
     node.pass(30.0);
-    // It follows.
+    // Power follows.
     node.gpus[3].power = Watts(100.0);
     again(&mut node);
     node.pass(60.0);
@@ -81,11 +81,12 @@ fn foreign_and_reset() {
     node.pass(30.0);
     node.is_reset(3);
     node.pass(30.0);
-    // Its caps are one somebody's, who changed one of them once.
+    // The caps belong to one rival, who changed one of them once.
     assert!(!node.status().node.yielded);
 }
 
-/// Somebody else sets gpu3 to 650 W, and a BMC's limit of 250 W is in force there: the others make room for that.
+/// A foreign program sets gpu3 to 650 W, and a BMC's limit of 250 W is in force there: the others make room for
+/// that.
 #[test]
 fn foreign_with_a_limit_in_force_is_told() {
     let mut node = Node::under(3000.0, found_at(8, 700.0));

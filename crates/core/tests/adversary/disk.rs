@@ -10,17 +10,17 @@ use litd_core::{Appended, MemoryStore, Store};
 /// The audit log is cut here: nobody reads it.
 const AUDIT_BYTES: usize = 100_000;
 
-/// What fails now.
+/// Present faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
     /// Half of what is appended to the journal is written.
     pub append: bool,
-    /// Nothing is replaced.
+    /// Replacing a file fails.
     pub replace: bool,
     /// The journal is replaced, and that is said to have failed.
     pub replaced_is_told_failed: bool,
     pub audit: bool,
-    /// What the last block of the audit log still takes; 0: all.
+    /// The room in the last block of the audit log; 0: unlimited.
     pub audit_room: usize,
     /// Likewise the journal's.
     pub journal_room: usize,
@@ -33,7 +33,7 @@ struct Platter {
     gone: bool,
 }
 
-/// What litd keeps; it outlives the core.
+/// litd's files; they outlive the core.
 #[derive(Debug, Clone, Default)]
 pub struct Disk(Rc<RefCell<Platter>>);
 
@@ -42,19 +42,19 @@ impl Disk {
         self.0.borrow_mut().faults = faults;
     }
 
-    /// Somebody removes the journal.
+    /// Removes the journal.
     pub fn remove(&self) {
         let mut platter = self.0.borrow_mut();
         platter.gone = !platter.kept.journal.is_empty();
         platter.kept.journal.clear();
     }
 
-    /// What the journal's file holds.
+    /// The contents of the journal's file.
     pub fn journal(&self) -> Vec<u8> {
         self.0.borrow().kept.journal.clone()
     }
 
-    /// Somebody puts another file in the journal's place.
+    /// Puts another file in the journal's place.
     pub fn put_journal(&self, bytes: Vec<u8>) {
         self.0.borrow_mut().kept.journal = bytes;
     }

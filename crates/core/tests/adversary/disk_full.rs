@@ -131,7 +131,8 @@ fn audit_trouble_is_over() {
     assert!(!said.contains("can't be written"), "{said}");
 }
 
-/// What is to be left alone could not be kept at first, and the disk is well again: the next litd leaves it alone.
+/// The list of devices to leave alone could not be written at first, and the disk is well again: the next litd
+/// leaves them alone.
 #[test]
 fn what_is_left_alone_is_kept_once_the_disk_is_well() {
     let mut node = Node::under(1600.0, found_at(4, 700.0));

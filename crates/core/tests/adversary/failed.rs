@@ -135,7 +135,7 @@ fn a_budget_falls_beside_a_faulty_gpu_in_one_step() {
     all_are_well_at(&node, 500.0);
 }
 
-/// One that answers well for less than a minute at a time is not litd's.
+/// A GPU that answers well for less than a minute at a time is not steered.
 #[test]
 fn answers_well_for_half_a_minute_at_a_time() {
     let mut node = Node::under(4000.0, found_at(8, 700.0));
@@ -212,7 +212,7 @@ fn hangs_every_half_minute() {
     comes_and_goes_every_half_minute(hangs);
 }
 
-/// It answers well for long enough to be litd's again, each time. It has to do so for longer and longer.
+/// The GPU answers well for long enough to be steered again, each time. The time grows with each failure.
 #[test]
 fn reads_fail_every_two_minutes() {
     let mut node = Node::under(2000.0, found_at(8, 700.0));
@@ -252,7 +252,7 @@ fn reads_fail_every_half_minute_under_a_nodes_budget() {
     all_are_well_at(&node, 500.0);
 }
 
-/// What is counted with while nobody knows whether it will fall silent again is no reason to leave it alone.
+/// The watts that count while a GPU may fall silent again are no reason to leave it alone.
 #[test]
 fn is_lowered_while_it_may_fall_silent_again() {
     let mut node = Node::under(4000.0, found_at(8, 700.0));

@@ -11,12 +11,12 @@ pub const RANGE: CapRange = CapRange {
     resolution: Watts(1.0),
 };
 
-/// What becomes of a write.
+/// The fate of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writes {
     Taken,
     Fail,
-    /// It is said to have failed, and is done so many nanoseconds later.
+    /// Reported as failed, and done so many nanoseconds later.
     FailAndLand(i64),
     /// litd lacks the right to.
     Forbidden,
@@ -33,13 +33,13 @@ pub enum Writes {
 pub struct Gpu {
     pub identity: Identity,
     pub range: CapRange,
-    /// What it holds.
+    /// The cap that it holds.
     pub cap: Watts,
     /// Begun anew by a reset.
     pub energy: f64,
     pub power: Watts,
     pub fails_reads: bool,
-    /// Its driver does not say what its cap may be.
+    /// Whether its driver does not tell its range.
     pub hides_range: bool,
     /// Nor which part it is.
     pub hides_serial: bool,
@@ -48,11 +48,11 @@ pub struct Gpu {
     pub write_takes: i64,
     pub read_takes: i64,
     pub enforced: Option<Watts>,
-    /// Its driver answers nothing.
+    /// Whether its driver answers nothing.
     pub hangs: bool,
-    /// Its driver has no persistence mode: it takes its default once it is closed.
+    /// Whether its driver has no persistence mode: closing it restores its default.
     pub forgets: bool,
-    /// What its driver says of the cap instead of what it holds.
+    /// The cap that its driver tells instead of the real one.
     says: Option<Watts>,
 }
 
@@ -135,7 +135,7 @@ impl Gpu {
         }
     }
 
-    /// What its driver says to an operation that it does now.
+    /// The driver's answer to an operation that is done now.
     pub fn perform(&mut self, operation: Operation) -> Reply {
         self.energy += 0.001;
         let unless = |fails, action| match fails {

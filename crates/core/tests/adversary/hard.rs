@@ -129,7 +129,8 @@ impl Hard {
         }
     }
 
-    /// It stops, or dies and is restored, while things fail; all heals, and litd is started and stopped again.
+    /// litd stops, or dies and is restored, while things fail; then all heals, and litd is started and stopped
+    /// again.
     fn ends_in_trouble(&mut self) -> Result<(), String> {
         match self.rng.below(2) {
             0 => {
@@ -271,7 +272,7 @@ impl Hard {
             ensure(sum <= budget + EPSILON || says_so, || {
                 format!("GPUs hold {sum} of {budget} W, and status says {told} W")
             })?;
-            // Nobody holds less than there is room for, unless he is kept down for a reason.
+            // No GPU holds less than there is room for, unless it is kept down for a reason.
             let reasons = status
                 .devices
                 .iter()

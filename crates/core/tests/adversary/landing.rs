@@ -48,7 +48,7 @@ fn failed_write_below_somebody_elses_cap() -> Node {
     node
 }
 
-/// Somebody else's cap goes back where it lands on top of that.
+/// A foreign cap is restored where a late write replaces it.
 #[test]
 fn on_top_of_somebody_elses_cap() {
     let mut node = failed_write_below_somebody_elses_cap();
@@ -76,7 +76,7 @@ fn on_top_of_somebody_elses_cap_after_a_stop() {
 #[test]
 fn after_a_stop_and_what_runs_after_it() {
     let mut node = failed_write(24);
-    // It waits for its own writes, in vain, and leaves them to the next.
+    // litd waits for its own writes, in vain, and leaves them to the next.
     assert!(node.stops_and_keeps(&["0000:02:00.0"]));
     let is_told = node
         .log

@@ -1,4 +1,4 @@
-//! What litd leaves behind: off, at a stop, in `litd restore`, and of GPUs that were released.
+//! The caps that litd leaves behind: off, at a stop, in `litd restore`, and on GPUs that were released.
 
 use litd_api::{Command, DeviceState};
 use litd_core::Event;
@@ -33,7 +33,7 @@ fn released_without_room_again() {
     });
 }
 
-/// Nobody is told that nothing is owed to it.
+/// No message says that nothing is owed to it.
 #[test]
 fn released_without_room_is_said() {
     released_without_room(OnExit::Restore, |node| {

@@ -30,7 +30,7 @@ pub struct Node {
     pub config: Config,
     pub now: i64,
     pub log: Vec<String>,
-    /// None while litd does not run.
+    /// `None` while litd does not run.
     core: Option<Core<Disk>>,
     /// Caps that a GPU takes at a time although their writes failed.
     late: Vec<(i64, usize, Watts)>,
@@ -39,7 +39,7 @@ pub struct Node {
     /// Operations of GPUs that hang.
     hung: Vec<(usize, Operation)>,
     stopped: bool,
-    /// What is done late is done also on top of something later.
+    /// Whether a late write may be done on top of a later one.
     pub out_of_order: bool,
     /// The most that the GPUs have held together since it was set.
     pub most: f64,
@@ -119,7 +119,7 @@ impl Node {
         self.run(Core::new);
     }
 
-    /// What `litd restore` does; whether it comes to an end in time.
+    /// Runs `litd restore`; returns whether it ends in time.
     pub fn restore(&mut self) -> bool {
         self.note("--- litd restore");
         self.run(Core::restoring);
@@ -143,7 +143,7 @@ impl Node {
         self.until_stopped()
     }
 
-    /// It stops in time, and says in the end that writes to these devices may still be done.
+    /// litd stops in time, and says in the end that writes to these devices may still be done.
     pub fn stops_and_keeps(&mut self, devices: &[&str]) -> bool {
         self.note("--- stop");
         self.event(Event::Stop);
@@ -153,7 +153,7 @@ impl Node {
         stopped
     }
 
-    /// It stops, and says in the end that GPUs hold more than it is to leave behind, if it does.
+    /// litd stops, and says in the end that GPUs hold more than it is to leave behind, if it does.
     pub fn stops_above(&mut self) -> Option<String> {
         self.note("--- stop");
         self.event(Event::Stop);
@@ -163,7 +163,7 @@ impl Node {
         above
     }
 
-    /// It stops, and does not wait in vain for caps that it is not to move.
+    /// litd stops, and does not wait in vain for caps that it may not move.
     pub fn stops_at_once(&mut self) {
         let before = self.now;
         assert!(self.stop());
@@ -359,7 +359,7 @@ impl Node {
         self.act();
     }
 
-    /// Somebody else sets a cap.
+    /// A foreign program sets a cap.
     pub fn by_others(&mut self, gpu: usize, cap: f64) {
         self.note(&format!("gpu{gpu}: somebody else sets {cap} W"));
         self.gpus[gpu].cap = Watts(cap);

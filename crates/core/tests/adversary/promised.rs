@@ -19,7 +19,7 @@ fn lease_of(mode: Option<Mode>, watts: Option<f64>) -> Command {
     })
 }
 
-/// What was not refused is kept.
+/// A budget is either refused or kept.
 fn refused_or_kept<T: Debug, E: Debug>(said: &Result<T, E>, node: &Node, watts: f64) {
     let held = node.sum();
     assert!(said.is_err() || held <= watts, "{said:?} {held}");
@@ -83,7 +83,7 @@ fn audit_room() {
     refused_or_kept(&said, &node, 2000.0);
 }
 
-/// One disk for both, all GPUs are in the journal.
+/// A disk for both; all GPUs are in the journal.
 #[test]
 fn journal_room() {
     let mut node = Node::under(4000.0, found_at(8, 700.0));
@@ -134,7 +134,7 @@ fn flaps() {
     told_once(210.0);
 }
 
-/// It has to be lowered.
+/// The GPU has to be lowered.
 #[test]
 fn flaps_again() {
     told_once(200.0);

@@ -34,13 +34,13 @@ fn reset_and_writes_fail(seconds: f64, reset: fn(&mut Node)) {
     node.all_hold(600.0);
 }
 
-/// Its cap alone tells of the reset.
+/// Only the cap shows the reset.
 #[test]
 fn reset_and_two_failed_writes() {
     reset_and_writes_fail(3.0, |node| node.by_others(3, 700.0));
 }
 
-/// Its energy tells, too.
+/// The energy shows it, too.
 #[test]
 fn reset_with_energy_and_failed_writes() {
     reset_and_writes_fail(4.0, |node| node.is_reset(3));

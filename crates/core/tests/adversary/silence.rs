@@ -47,7 +47,7 @@ fn stall_before_a_stop_that_holds() {
     node.holds_at_most(SAFE);
 }
 
-/// It is reset by others while it hangs.
+/// The GPU is reset by others while it hangs.
 #[test]
 fn hangs_and_is_reset() {
     let mut node = Node::under(2000.0, found_at(8, 700.0));

@@ -1,5 +1,5 @@
-//! Nothing fails and nobody else is there: there is no moment above the budget, but for the seconds
-//! in which a lower one comes into force.
+//! Nodes without faults and rivals: the budget is never exceeded, except for the seconds in which a lower one
+//! comes into force.
 
 use litd_api::{Command, Lease, Mode};
 use litd_core::config::OnExit;

@@ -17,7 +17,7 @@ use crate::matrix::{Cell, Manner, Phase, Subject, Where, place};
 use crate::world::{Ev, World};
 
 impl World {
-    /// Something goes wrong as a cell says.
+    /// A fault occurs as a cell of the matrix says.
     pub fn aim(&mut self) {
         if self.core.is_none() || self.stop_sent.is_some() {
             return;
@@ -33,7 +33,7 @@ impl World {
         };
         self.note(|| format!("aimed at device {device}: {cell}"));
         self.seen.mark(Fault::Aimed);
-        // What litd has to notice first, it notices within two rounds.
+        // litd notices such a fault within two rounds.
         let (asks, delay) = match cell.subject {
             Subject::Identity | Subject::Range if cell.phase == Phase::Drain => (true, 0),
             Subject::Identity | Subject::Range => (true, self.fates.between(100, 2200)),
@@ -46,7 +46,7 @@ impl World {
             self.reset_by(device);
         }
         match (cell.subject, cell.manner, cell.phase) {
-            // It is there until it is written to.
+            // The fault stays until the device is written.
             (Subject::Set, Manner::Gone, Phase::Restore | Phase::Recovery) => {
                 self.hw[device].moods.leaves = Some(until - self.now);
             }
@@ -70,7 +70,7 @@ impl World {
             self.reset_by(device);
         }
         if cell.subject == Subject::Configuration {
-            // It is what litd does then that is to be on its way before.
+            // The next action of litd's has to be under way before.
             self.then(device, cell.phase);
             let soon = self.fates.between(0, 1500) * MILLI;
             return self.after(soon, Ev::Fault(Fault::ReloadAny));
@@ -79,7 +79,7 @@ impl World {
         self.after(delay * MILLI, Ev::Then { device, phase });
         match cell.subject {
             Subject::Holders => self.asks_for(device, phase),
-            // What its rank asks for then would be what meets it.
+            // A request of its rank would hide the fault.
             Subject::Clocks if !changes_in_drain => self.asks_for_clocks(device),
             _ => {}
         }
@@ -97,7 +97,7 @@ impl World {
             match cell.subject {
                 _ if hw.absent => false,
                 Subject::Clocks if cell.manner == Manner::Changed => hw.clocks.is_some(),
-                // What a predecessor has locked is freed.
+                // A lock of a predecessor's is removed.
                 Subject::Clocks if matches!(cell.phase, Phase::Recovery | Phase::Restore) => {
                     hw.clocks.is_some()
                 }

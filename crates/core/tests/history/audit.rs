@@ -8,7 +8,7 @@ use litd_api::audit::{Ending, Entry, Line, Outcome, Record};
 use crate::hardware::micro;
 use crate::world::World;
 
-/// What was read so far.
+/// The part of the log that was read so far.
 #[derive(Debug, Default)]
 pub struct Log {
     /// So many bytes.

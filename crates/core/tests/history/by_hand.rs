@@ -10,10 +10,10 @@ use crate::fault::Fault;
 use crate::hardware::{MILLI, SECOND, micro, whole};
 use crate::world::{Ev, World};
 
-/// Whoever asks waits for so long: the shell's patience.
+/// The shell's patience with an override.
 const PATIENCE: i64 = 1500 * MILLI;
 
-/// What an administrator asked of one device.
+/// An administrator's override of one device.
 #[derive(Debug, Clone, Default)]
 pub struct Hand {
     /// The cap that has not been answered yet, and when it was asked for.
@@ -46,7 +46,7 @@ impl World {
             device: address,
             watts,
         };
-        // What must hold for it to be right, seen before litd has said anything.
+        // The conditions of an override, checked before litd answers.
         let wrong = self.wrong_by_hand(device, watts);
         let Some(Ok(done)) = self.ask(&command) else {
             return self.act();
@@ -91,7 +91,7 @@ impl World {
             return Some("accepted for a device that is not litd's");
         }
         let budget = micro(self.budget_set()?);
-        // What is asked for is cut to driver units before it is compared with what is held.
+        // The request is cut to driver units before it is compared with the held cap.
         let unit = micro(hw.range.resolution).max(1);
         if !hw.is_gpu() || (cap - unit < hw.cap && hw.known == hw.cap) {
             return None;
@@ -103,7 +103,7 @@ impl World {
         (quiet && sum + cap - unit > budget).then_some("accepted above the budget")
     }
 
-    /// What has become of caps that were asked for; looked at before anything else is done.
+    /// The outcomes of overrides; checked before anything else happens.
     pub fn watch_hands(&mut self) {
         for device in 0..self.hw.len() {
             let Some((cap, _)) = self.hw[device].hand.open else {
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Nobody waits any longer.
+    /// The client has stopped waiting.
     pub fn hand_patience(&mut self, device: usize, asked: i64) {
         let waits = self.hw[device].hand.open.is_some_and(|(_, at)| at == asked);
         if !waits {

@@ -31,7 +31,7 @@ fn locked_to(operation: Operation) -> Option<Option<u32>> {
 }
 
 impl World {
-    /// What a rank that follows a plan says besides in an iteration.
+    /// Further frames of a rank that follows a plan, in an iteration.
     pub fn clock_frames(&mut self, rank: usize) -> Vec<Vec<u8>> {
         if !self.hooks.ranks[rank].planned || !self.rng.chance(OFTEN) {
             return Vec::new();
@@ -152,7 +152,7 @@ impl World {
                 action: "locking clocks",
                 cause: "too old".to_owned(),
             }),
-            // It says that it did, and nothing was done; what is freed is free.
+            // The driver reports success and has done nothing; unlocked clocks are unlocked.
             false if clock.is_some() && now < hw.moods.lies => Ok(()),
             false => {
                 (hw.clocks, hw.clocks_epoch, hw.clocks_taken) = (clock, epoch, false);
@@ -162,7 +162,7 @@ impl World {
         if outcome.is_ok() && clock.is_some() {
             self.seen.mark(Fault::Clocks);
         }
-        // What a dead daemon had asked for lands in no phase of the next one's.
+        // A late lock of a dead daemon belongs to no phase of the next one.
         if outcome.is_ok() && taken && self.core.is_some() {
             self.met(Subject::Clocks, Manner::Changed, Some(device));
         }
@@ -192,7 +192,7 @@ impl World {
         if hw.absent || hw.gone {
             return;
         }
-        // What that needs is not what litd keeps for it.
+        // The power of that clock is not the one that litd keeps for it.
         (hw.clocks, hw.clocks_epoch, hw.clocks_taken) = (Some(clock), u32::MAX, false);
         hw.locked_after_all = Some(self.now);
         self.seen.mark(Fault::LockAfterAll);

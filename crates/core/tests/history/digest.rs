@@ -1,8 +1,7 @@
-//! What a daemon did in a history, as one number: two versions of litd that did the same have the same.
+//! A daemon's actions in a history, as one number: two versions of litd with the same actions have the same
+//! number.
 //!
-//! ```text
-//! LITD_DIGEST=FILE cargo test -p litd-core --test history     a line for each seed: seed, digest
-//! ```
+//! ```text LITD_DIGEST=FILE cargo test -p litd-core --test history a line for each seed: seed, digest ```
 //!
 //! `.ci/same-effects COMMIT` compares two commits by it.
 
@@ -30,14 +29,14 @@ impl fmt::Write for Digest {
 }
 
 impl Digest {
-    /// What the daemon wants done at `now`.
+    /// The daemon's effects at `now`.
     pub fn effects(&mut self, now: i64, effects: &[Effect]) {
         for effect in effects {
             let _ = writeln!(self, "{now} {effect:?}");
         }
     }
 
-    /// What it has left on the disk.
+    /// The files that it has left on disk.
     pub fn bytes(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -32,19 +32,19 @@ const UNWELL: f64 = 0.07;
 /// A range that can't be true.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Odd {
-    /// Its highest cap is 0.
+    /// The highest cap is 0.
     Nothing,
-    /// Its highest cap is below the one that it holds.
+    /// The highest cap is below the present one.
     BelowCap,
-    /// Its lowest cap is above its highest; no back end passes that on.
+    /// The lowest cap is above the highest; no back end passes that on.
     UpsideDown,
-    /// It is no number; no back end passes that on.
+    /// The range is NaN; no back end passes that on.
     NoNumber,
-    /// Its highest cap is negative; no back end passes that on.
+    /// The highest cap is negative; no back end passes that on.
     Negative,
-    /// It has no default.
+    /// The range has no default.
     NoDefault,
-    /// It is another device's.
+    /// The range is another device's.
     Anothers(CapRange),
 }
 
@@ -61,7 +61,7 @@ impl Odd {
         }
     }
 
-    /// What the driver says then; nothing, where every back end refuses to pass it on.
+    /// The driver's range then; `None` where every back end refuses to pass it on.
     pub fn told(self, hw: &Hw) -> Option<CapRange> {
         let range = hw.range;
         match self {
@@ -95,24 +95,24 @@ impl Odd {
     }
 }
 
-/// What is wrong with a device when a daemon starts.
+/// A fault of a device when a daemon starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Unwell {
-    /// It answers nothing before then.
+    /// The device answers nothing before then.
     Slow(i64),
-    /// Its driver can't tell its range before then.
+    /// The driver can't tell the range before then.
     Range(i64),
-    /// It tells an odd range until then.
+    /// The driver tells an odd range until then.
     Odd(Odd, i64),
-    /// Its reading fails until then.
+    /// Readings fail until then.
     Reading(i64),
-    /// Its readings are odd until then.
+    /// Readings are odd until then.
     OddReading(i64),
-    /// It reads as another device does, once.
+    /// A reading is another device's, once.
     AnothersReading,
-    /// It does not tell who it is: neither serial number nor UUID.
+    /// The device tells neither serial number nor UUID.
     Nameless,
-    /// Its driver does not list it before then.
+    /// The driver does not list the device before then.
     Absent(i64),
 }
 
@@ -180,7 +180,7 @@ impl World {
         let hw = &mut self.hw[device];
         let sound = |reading: &Reading| reading.cap.is_finite() && reading.cap > Watts::ZERO;
         let told = reading.filter(sound).map(|reading| micro(reading.cap));
-        // One that is another's is not what it holds.
+        // A reading of another device's cap is not its own.
         hw.known = told.filter(|&told| told == hw.cap).unwrap_or(i64::MIN);
         (hw.read_asked, hw.was_judged) = (now, hw.known != i64::MIN && !is_unknown(&range));
         hw.worker_saw = reading.map(|reading| micro(reading.cap));
@@ -352,7 +352,7 @@ impl World {
         self.tell(Event::Time);
     }
 
-    /// What is wrong with the journal when a daemon starts.
+    /// A fault of the journal when a daemon starts.
     fn meets_journal(&mut self, entries: &[litd_core::journal::Entry]) {
         let boot = format!("boot-{}", self.boot);
         let (unreadable, meddled, length) = self.disk.with(|disk| {
@@ -387,8 +387,8 @@ impl World {
         self.succeed(SECOND);
     }
 
-    /// What was found long ago is outdated where somebody else has set another cap since, as the
-    /// journal and the first reading tell.
+    /// An old cap found is outdated where a foreign cap has been set since, as the journal and the first reading
+    /// tell.
     fn supersede(&mut self, device: usize, entries: &[litd_core::journal::Entry]) {
         let rotten = self.ledger.rotten;
         let hw = &mut self.hw[device];

@@ -9,7 +9,7 @@ use litd_core::{Appended, Store};
 
 use crate::rng::Rng;
 
-/// What is on the disk, and what it will do.
+/// The files on disk, and the disk's faults.
 #[derive(Debug)]
 pub struct Platter {
     pub journal: Vec<u8>,
@@ -23,7 +23,7 @@ pub struct Platter {
     pub full: bool,
     /// Replacing fails.
     pub stuck: bool,
-    /// Nothing can be written any more, nothing at all.
+    /// Every write fails.
     pub read_only: bool,
     /// How often that was tried.
     pub refusals: u32,
@@ -39,7 +39,7 @@ pub struct Platter {
     pub written: bool,
     /// Since the last start the journal was cut or damaged, or was replaced half way.
     pub meddled: bool,
-    /// It has died.
+    /// Whether the disk's daemon has died.
     pub dead: bool,
     /// Whether the write it died at was cut within.
     pub torn: bool,
@@ -92,7 +92,7 @@ impl Disk {
     }
 }
 
-/// What a record begins with that takes an entry out of the journal.
+/// The beginning of a record that takes an entry out of the journal.
 const RELEASED: &[u8] = b"\"released\"";
 
 fn no_space() -> io::Error {
@@ -122,14 +122,14 @@ impl Platter {
         self.read_only
     }
 
-    /// All is well again.
+    /// Ends all faults.
     pub fn heal(&mut self) {
         (self.full, self.stuck, self.audit_full) = (false, false, false);
         self.read_only = false;
         self.unreadable = false;
     }
 
-    /// What the journal says.
+    /// The journal's contents.
     pub fn recovered(&mut self) -> Rc<Recovered> {
         let length = self.journal.len();
         if let Some((_, known)) = self.understood.as_ref().filter(|it| it.0 == length) {

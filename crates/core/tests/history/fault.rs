@@ -1,4 +1,4 @@
-//! What can go wrong, and in how many histories it did.
+//! Kinds of faults, and in how many histories each occurred.
 
 macro_rules! faults {
     ($($name:ident $text:literal,)*) => {
@@ -110,7 +110,7 @@ faults! {
 }
 
 impl Fault {
-    /// All but what trials have a stream of their own for, and what litd does itself.
+    /// All faults except those that have a stream of their own, and litd's own actions.
     pub fn usual() -> Vec<Self> {
         let others = [
             Self::TrialBegun,
@@ -125,7 +125,7 @@ impl Fault {
             .collect()
     }
 
-    /// What is drawn for the matrix, from a stream of its own.
+    /// Faults of the matrix, drawn from a stream of their own.
     pub const MATRIX: [Self; 7] = [
         Self::Aimed,
         Self::HandInside,
@@ -137,7 +137,7 @@ impl Fault {
     ];
 }
 
-/// What one history saw.
+/// The faults of one history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen(u128);
 

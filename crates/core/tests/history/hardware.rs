@@ -39,19 +39,19 @@ pub struct Moods {
     pub odd: i64,
     pub unsettled: i64,
     pub no_range: i64,
-    /// It tells an odd range until then.
+    /// The driver tells an odd range until then.
     pub odd_range: Option<(Odd, i64)>,
-    /// It tells of another device until then: what the other would.
+    /// The driver tells another device's values until then.
     pub anothers: Option<(Anothers, i64)>,
-    /// It tells of holders that can't be until then.
+    /// The driver tells impossible holders until then.
     pub odd_holders: i64,
     pub no_holders: i64,
     pub hot: i64,
-    /// What slows it down then.
+    /// The limiter then.
     pub throttle: Option<Throttle>,
     /// The next operation takes so long.
     pub block: i64,
-    /// It goes once it is written to, for so long.
+    /// The device goes once it is written, for so long.
     pub leaves: Option<i64>,
     /// The next one about this does.
     pub slow: Option<(Subject, i64)>,
@@ -70,16 +70,16 @@ impl Moods {
     }
 }
 
-/// What a GPU tells of what limits it.
+/// How a GPU tells its limiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tells {
     /// Whether power does.
     Flag,
     /// For which share of the time power does.
     Share,
-    /// Its power.
+    /// By its power.
     Power,
-    /// Nothing at all.
+    /// Not at all.
     Nothing,
 }
 
@@ -94,28 +94,28 @@ const TELLS: [Tells; 8] = [
     Tells::Nothing,
 ];
 
-/// What a device tells that is another's.
+/// A value of another device's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Anothers {
-    /// Its address: in the place of this one's, the other's number.
+    /// The address: in place of this device's, the one with this index.
     Address(usize),
-    /// What it holds.
+    /// The cap.
     Cap(i64),
-    /// Who holds it.
+    /// The holders.
     Holders(usize),
-    /// It is a device of another kind.
+    /// The kind of device.
     Kind,
 }
 
-/// What a device is doing for the daemon that lives.
+/// An operation of a device for the living daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct Op {
     pub operation: Operation,
     pub since: i64,
     pub serial: u64,
-    /// What the device held when it began.
+    /// The cap when the operation began.
     pub before: i64,
-    /// What the daemon's thread knew then that it holds.
+    /// The cap that the daemon's thread knew then.
     pub knew: Option<i64>,
     /// When a write looks, and when it lands.
     pub looks: i64,
@@ -128,7 +128,7 @@ pub struct Hw {
     pub identity: Identity,
     pub range: CapRange,
     pub cap: i64,
-    /// What the daemon was told last that it holds.
+    /// The cap that the daemon was told last.
     pub known: i64,
     /// When that reading of it was asked for.
     pub read_asked: i64,
@@ -141,16 +141,16 @@ pub struct Hw {
     pub natural: Vec<i64>,
     /// Whether anybody but litd has ever set it.
     pub was_taken: bool,
-    /// What anybody but litd had set when a write of litd's landed late and took its place, or when somebody set
-    /// what such a write would: nobody can tell the two apart. Until that is back.
+    /// Foreign caps that a late write of litd's has replaced, or that equal such a write, so that nobody can tell
+    /// the two apart; until they are restored.
     pub overwritten: Vec<i64>,
     /// Every cap that litd was told to set there, each once.
     pub asked: Vec<i64>,
     /// Whether litd was told to write it since somebody else did.
     pub touched: bool,
-    /// What it held before it was lowered, until its power was seen to follow.
+    /// The cap before it was lowered, until its power was seen to follow.
     pub owes: i64,
-    /// It was lowered then, and drew so much: power follows after a while.
+    /// When it was lowered, and its power then: power follows after a while.
     pub lowered: (i64, f64),
     /// The same by the daemon's clock.
     pub lowered_clock: i64,
@@ -158,11 +158,11 @@ pub struct Hw {
     pub lowered_patience: i64,
     /// How long that takes.
     pub lag: i64,
-    /// What it tells of its limits.
+    /// How it tells its limiter.
     pub tells: Tells,
     /// Whether it has told the daemon that lives what it draws.
     pub told: bool,
-    /// What the daemon was told last that slows it down.
+    /// The limiter that the daemon was told last.
     pub throttle_told: Option<Throttle>,
     /// The most that it has held while this daemon lives.
     pub most_held: i64,
@@ -181,7 +181,7 @@ pub struct Hw {
     pub let_go: bool,
     /// And that was asked for by name, so that the next daemon may know of it.
     pub let_go_for_good: bool,
-    /// What its clocks are locked to, in MHz.
+    /// The clock that it is locked to, in MHz.
     pub clocks: Option<u32>,
     /// The daemon's life in which they were.
     pub clocks_epoch: u32,
@@ -189,9 +189,9 @@ pub struct Hw {
     pub lock_failed_at: Option<i64>,
     /// When one was done after all.
     pub locked_after_all: Option<i64>,
-    /// Its clocks can't be locked.
+    /// Whether its clocks can't be locked.
     pub is_clockless: bool,
-    /// Somebody else has freed its clocks.
+    /// Whether a foreign program has unlocked its clocks.
     pub clocks_taken: bool,
     /// Every clock that its ranks have asked for.
     pub wishes: Vec<u32>,
@@ -210,11 +210,11 @@ pub struct Hw {
     pub foreign: bool,
     /// litd has seen that.
     pub foreign_seen: bool,
-    /// Its job opted out.
+    /// Set if its job opted out.
     pub spared: Option<Spared>,
-    /// What was asked of it by hand.
+    /// The override.
     pub hand: Hand,
-    /// What the daemon's thread for this device has seen last that it holds.
+    /// The cap that the daemon's thread for this device has seen last.
     pub worker_saw: Option<i64>,
     /// The range that the daemon was told last, if any.
     pub range_told: Option<CapRange>,
@@ -224,19 +224,19 @@ pub struct Hw {
     pub range_unknown_since: Option<i64>,
     /// When the daemon has asked for it again.
     pub asked_again: Option<i64>,
-    /// This daemon has looked at it twice and saw the same: until then whatever is there is what it finds.
+    /// Whether this daemon has read the same value twice: before that the cap found is open.
     pub looked_at: bool,
-    /// This daemon has ever known what it holds and may hold.
+    /// Whether this daemon has ever known its cap and its range.
     pub was_judged: bool,
     /// The daemon does not know of it: its driver did not list it.
     pub absent: bool,
     /// Where the daemon has it in its list.
     pub place: usize,
-    /// Somebody else's cap is to be reported until then.
+    /// A foreign cap has to be reported until then.
     pub report_due: Option<i64>,
-    /// Somebody else waits for it to do something.
+    /// A rival waits for litd to do something there.
     pub trap: Option<Trap>,
-    /// Its driver's highest cap is lower than it was.
+    /// Whether the driver's highest cap has shrunk.
     pub shrunk: bool,
 }
 
@@ -407,7 +407,7 @@ impl Hw {
         }
     }
 
-    /// What it says that its cap may be.
+    /// The range that the driver tells.
     pub fn range(&self, now: i64) -> Result<CapRange, PowerError> {
         let odd = self.moods.odd_range.filter(|&(_, until)| now < until);
         let told = match odd {
@@ -427,7 +427,7 @@ impl Hw {
         self.holders.push((holder, until));
     }
 
-    /// Those that use it now.
+    /// The processes that use it now.
     pub fn alive(&self, now: i64) -> Vec<Holder> {
         let alive = self.holders.iter().filter(|(_, until)| now < *until);
         alive.map(|(holder, _)| holder.clone()).collect()
@@ -440,7 +440,7 @@ impl Hw {
         }
     }
 
-    /// What a write makes it hold, if anything.
+    /// The cap after a write, if it has an effect.
     pub fn set(&self, now: i64, asked: i64, rng: &mut Rng) -> Result<i64, PowerError> {
         let (lowest, highest) = (micro(self.range.lowest), micro(self.range.highest));
         if self.gone || now < self.moods.refuses {
@@ -490,7 +490,7 @@ impl Hw {
         Some((0.95 * micro(self.range.default) as f64 * clock.powf(1.5)) as i64)
     }
 
-    /// What its cap comes to.
+    /// The effective limit.
     fn in_force(&self) -> f64 {
         self.cap.min(self.needs().unwrap_or(i64::MAX)) as f64 / 1e6
     }
@@ -515,8 +515,8 @@ impl Hw {
         }
     }
 
-    /// It is about to hold less. From this time of its clock on the daemon waits for the power to follow,
-    /// if it gives to others what that frees.
+    /// The cap is about to be lowered. From this time of its clock on the daemon waits for the power to follow, if
+    /// it spends the freed watts.
     pub fn lower(&mut self, now: i64, clock: Option<i64>) {
         self.lowered = (now, self.power(now));
         self.lowered_clock = clock.unwrap_or(self.lowered_clock);
@@ -614,12 +614,12 @@ impl Hw {
         !self.is_gpu() || self.told || self.identity.read_back == ReadBack::MayBeCached
     }
 
-    /// What it counts with among all caps: one that the daemon's driver does not list draws nothing.
+    /// The watts with which it counts in the sum: a GPU that the daemon's driver does not list draws 0 W.
     pub fn counts(&self) -> i64 {
         if self.absent { 0 } else { self.cap }
     }
 
-    /// Somebody else than litd sets it.
+    /// A foreign program sets the cap.
     pub fn take_over(&mut self, cap: i64) {
         let before = std::mem::replace(&mut self.cap, cap);
         self.was_taken = true;

@@ -13,7 +13,7 @@ use crate::rng::Rng;
 /// Kernels of one iteration, besides the collective at its end.
 const KERNELS: usize = 6;
 
-/// What is wrong with a hook that is to be refused.
+/// The defect of a hook that has to be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     /// Never to be welcomed.
@@ -30,7 +30,7 @@ pub struct Session {
     pub wrong: Option<Wrong>,
 }
 
-/// One rank of one job.
+/// A rank of a job.
 #[derive(Debug, Clone)]
 pub struct Rank {
     pub job: usize,
@@ -41,17 +41,17 @@ pub struct Rank {
     pub welcomed: bool,
     pub directive: Directive,
     pub named: bool,
-    /// It has left for good.
+    /// Whether it has left for good.
     pub left: bool,
-    /// It sends no samples.
+    /// Whether it sends no samples.
     pub mute: bool,
-    /// It follows a plan, and sets clocks.
+    /// Whether it follows a plan, and sets clocks.
     pub planned: bool,
-    /// What its next sample is like.
+    /// The defect of its next sample.
     pub flaw: Option<Flaw>,
 }
 
-/// What is wrong with a sample.
+/// The defect of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     OldIteration,
@@ -66,19 +66,19 @@ pub enum Flaw {
 #[derive(Debug, Clone)]
 pub struct Job {
     pub name: String,
-    /// What a scheduler calls it, and where it has put it.
+    /// The scheduler's name for the job, and its control group.
     pub home: Option<Put>,
     pub uid: u32,
     pub ranks: Vec<usize>,
     pub iteration: u64,
-    /// Nothing is done before then.
+    /// Until then it does nothing.
     pub silent_until: i64,
     pub ended: bool,
     /// Milliseconds of an iteration at full speed.
     pub length: f64,
-    /// Other caps than those found do it harm, whatever they are.
+    /// Whether any caps but those found make it slower.
     pub reversed: bool,
-    /// It runs on as many other nodes, and this is what its collective is said to be.
+    /// The class of its collective, if it runs on other nodes, too.
     pub others: Option<Class>,
 }
 
@@ -89,7 +89,7 @@ impl Job {
     }
 }
 
-/// All of them.
+/// All hooks.
 #[derive(Debug, Default)]
 pub struct Hooks {
     pub ranks: Vec<Rank>,
@@ -214,7 +214,7 @@ impl Hooks {
         }
     }
 
-    /// What one iteration of a job takes now, in nanoseconds.
+    /// The duration of an iteration of a job now, in nanoseconds.
     pub fn duration(&self, job: usize, hw: &[Hw]) -> i64 {
         let job = &self.jobs[job];
         let alive = job.ranks.iter().filter(|&&rank| !self.ranks[rank].left);
@@ -225,7 +225,7 @@ impl Hooks {
             hw.natural.last() != Some(&hw.cap)
         };
         if job.reversed {
-            // Whatever the clocks are; and less than what a rollback sees.
+            // Independent of the clocks, and below a rollback's threshold.
             let moved = job.ranks.iter().any(moved);
             let longer = if moved { 1.006 } else { 1.0 };
             return (longer * job.length * MILLI as f64) as i64;

@@ -143,7 +143,7 @@ impl World {
             Fault::FlakyReads => hw.moods.flaky = until,
             Fault::NoRange => {
                 hw.moods.no_range = until;
-                // It matters after a reset only.
+                // The change takes effect at a reset only.
                 self.reset(device);
             }
             Fault::NoHolders => {
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// One hand, and another a few seconds later.
+    /// A foreign change, and another a few seconds later.
     fn rival(&mut self) {
         let before = self.ledger.hands;
         self.foreign_hand(Fault::Foreign);
@@ -270,7 +270,7 @@ impl World {
 
     fn reboot(&mut self, power_cut: bool) {
         self.boot += 1;
-        // What was let go of is litd's again.
+        // A device that was released is litd's again.
         self.hw.iter_mut().for_each(|hw| hw.let_go_for_good = false);
         self.recall_spared(true);
         self.seen.mark(Fault::Reboot);
@@ -303,7 +303,7 @@ impl World {
         let mut rng = self.rng.clone();
         let rotten = self.disk.with(|disk| {
             let length = disk.journal.len();
-            // Its first line names the version, and a daemon that can't read that must not start.
+            // The first line names the version, and a daemon that can't read it must not start.
             let line = disk.journal.iter().position(|&byte| byte == b'\n');
             let first = line.map_or(length, |at| at + 1);
             if first >= length {
@@ -374,7 +374,7 @@ impl World {
         let told = core.status().devices;
         let left = (0..self.hw.len()).find(|&device| {
             let hw = &self.hw[device];
-            // One that was set by hand meanwhile is found from then on.
+            // A cap that was set by hand meanwhile is the cap found from then on.
             let told = told.get(hw.place).filter(|_| !hw.absent);
             let by_hand = told
                 .and_then(|told| told.found)
@@ -545,8 +545,8 @@ impl World {
                 self.hw[it.device].hold_until(other, until);
             }
             Fault::HandedOn => {
-                // Whoever has the connection is not the process whose id it tells: that is the
-                // rank's by now.
+                // The connection is held by another process than the one whose id it tells, which is the rank's by
+                // now.
                 wrong = Wrong::Always;
                 peer.pid = it.pid;
             }

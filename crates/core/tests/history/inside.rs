@@ -66,7 +66,7 @@ impl Moment {
     }
 }
 
-/// Somebody else waits for a moment.
+/// A rival that waits for a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trap {
     pub moment: Moment,
@@ -75,7 +75,7 @@ pub struct Trap {
 }
 
 impl World {
-    /// Somebody else waits at a device, or at all of them, for litd to do something there.
+    /// A rival waits at a device, or at all of them, for litd to do something there.
     pub fn wait_for_litd(&mut self) {
         let until = self.now + self.fates.between(2, 20) * SECOND;
         let moment = match self.fates.chance(0.5) {
@@ -103,7 +103,7 @@ impl World {
         if !trap.moment.is_in(op.operation) {
             return;
         }
-        // One hand is enough, wherever else it waited.
+        // A single foreign change is enough, wherever else the rival waited.
         for hw in &mut self.hw {
             hw.trap = None;
         }
@@ -139,7 +139,7 @@ impl World {
             _ => hw.cap,
         };
         let cap = match self.fates.below(6) {
-            // Nobody can tell these from what a driver does.
+            // These values could come from a driver, too.
             0 => wanted - unit,
             1 => high,
             _ => self.fates.between(low, high + 1) / unit * unit,

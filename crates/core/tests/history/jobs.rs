@@ -1,6 +1,5 @@
-//! What a scheduler says of jobs, and the rules for it: a job that opted out is not steered,
-//! whatever else happens and over crashes; two jobs of one name and one user are two; and what is
-//! said to be given back is.
+//! Announcements of a scheduler, and their rules: a job that opted out is not steered, whatever else happens and
+//! over crashes; two jobs of one name and one user are two; and a cap that is reported as restored is.
 
 use litd_api::Command;
 use litd_core::Home;
@@ -11,7 +10,7 @@ use crate::hardware::{MILLI, SECOND};
 use crate::rng::Rng;
 use crate::world::{Ev, World};
 
-/// What all jobs of schedulers call themselves.
+/// The name that all jobs of schedulers give themselves.
 pub const SAME: &str = "train";
 
 /// A job's GPUs are not litd's to touch.
@@ -25,14 +24,14 @@ pub struct Spared {
 /// Where a scheduler has put a process.
 #[derive(Debug, Clone)]
 pub struct Put {
-    /// What it calls the job.
+    /// The scheduler's id of the job.
     pub id: String,
     /// As `/proc/PID/cgroup` has it.
     pub cgroup: String,
 }
 
 impl Put {
-    /// What litd makes of it.
+    /// The job as litd sees it.
     pub fn home(&self) -> Option<Home> {
         Home::of(&self.cgroup)
     }
@@ -78,7 +77,7 @@ pub fn home(job: usize, rng: &Rng) -> Option<Put> {
 }
 
 impl World {
-    /// What the scheduler calls a job.
+    /// The scheduler's id of a job.
     fn id_of(&self, job: usize) -> String {
         let home = self.hooks.jobs[job].home.as_ref();
         home.map_or_else(|| format!("other-{job}"), |put| put.id.clone())
@@ -136,7 +135,7 @@ impl World {
             let kept = self
                 .disk
                 .with(|disk| !disk.stuck && !disk.read_only && !disk.dead);
-            // One that the daemon does not know is not on its list of those that opted out.
+            // A device that the daemon does not know is not on its list of opted-out ones.
             for device in devices.into_iter().filter(|it| self.here.contains(it)) {
                 self.hw[device].spared = Some(Spared { job, kept });
             }
@@ -154,7 +153,7 @@ impl World {
         for hw in &mut self.hw {
             hw.spared = hw.spared.filter(|it| it.job != job);
         }
-        // Its processes are gone, and what they drew with them.
+        // The processes end, and so does their power.
         for &rank in &self.hooks.jobs[job].ranks {
             self.hw[self.hooks.ranks[rank].device].owes = 0;
         }
@@ -168,7 +167,7 @@ impl World {
         }
     }
 
-    /// What is said to hold what was found does.
+    /// A device that is reported as restored holds its cap found.
     pub fn check_given_back(&mut self, job: usize) {
         let Some(core) = &self.core else { return };
         let answer = core.giving_back(&self.id_of(job));
@@ -203,7 +202,7 @@ impl World {
     /// Two jobs of one name and one user are two, and a GPU is the job's that its scheduler says.
     pub fn check_names(&mut self, jobs: &[litd_api::JobStatus]) {
         if self.jobs_end {
-            // Whoever comes now finds every rank free.
+            // A new hook finds every rank free.
             return;
         }
         for (at, job) in self.hooks.jobs.iter().enumerate() {

@@ -26,13 +26,13 @@ mod observe;
 /// A lowered budget counts in full after so long.
 const LOWERED: i64 = SECOND;
 
-/// What a foreign hand added is to be made room for within so long.
+/// How long making room for a foreign raise may take.
 pub const ROOM: i64 = 4 * SECOND;
 
 /// A device that fails is known as such, and worked around, after so long.
 const KNOWN_FAULTY: i64 = 8 * SECOND;
 
-/// What the ledger remembers.
+/// The model's memory.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub broken: Option<String>,
@@ -40,7 +40,7 @@ pub struct Ledger {
     pub welcomed: bool,
     /// The journal lost what nobody can know.
     pub rotten: bool,
-    /// What others than litd added to a device's cap, and until when that excuses the sum.
+    /// Foreign raises of devices' caps, and until when each excuses the sum.
     excess: Vec<(usize, i64, i64)>,
     /// Faults excuse the sum until then.
     pub grace: i64,
@@ -49,14 +49,14 @@ pub struct Ledger {
     last_limit: Option<i64>,
     budget: Option<Watts>,
     policy: Option<Policy>,
-    /// Something else than a job may have made writes necessary.
+    /// Whether anything but a job may have made writes necessary.
     pub reason: bool,
     lowered: Option<Lowered>,
-    /// What the node draws.
+    /// The node's power.
     pub node: crate::node::Heard,
-    /// What was published of the caps that go back.
+    /// The published baseline.
     pub baseline: litd_core::Baseline,
-    /// What the audit log says.
+    /// The contents of the audit log.
     pub log: Log,
     /// Until when no cap may rise, by the daemon's clock.
     pub braked_until: i64,
@@ -86,31 +86,31 @@ struct Lowered {
 }
 
 impl Ledger {
-    /// What a device holds above what is known of it is litd's to take back, in a while.
+    /// A cap above the known one is litd's to lower, in a while.
     pub fn excuse(&mut self, device: usize, more: i64, now: i64) {
         self.excess.push((device, now + ROOM, more));
     }
 
-    /// Something else has happened since the budget came down.
+    /// An event has happened since the budget came down.
     pub fn nothing_lowered(&mut self) {
         self.lowered = None;
     }
 }
 
-/// What litd says of a device, in the ledger's units.
+/// litd's status of a device, in the model's units.
 struct Said {
     found: Option<i64>,
     state: DeviceState,
 }
 
-/// What the rules allow a device.
+/// The limits of a device by the rules.
 pub struct Bounds {
     pub floor: i64,
     pub ceiling: i64,
     pub unit: i64,
 }
 
-/// What litd says of all devices, also of those that it does not know.
+/// litd's status of all devices, also of those that it does not know.
 fn said(status: &Status, here: &[usize], devices: usize) -> Vec<Said> {
     let unknown = || Said {
         found: None,
@@ -127,7 +127,7 @@ fn said(status: &Status, here: &[usize], devices: usize) -> Vec<Said> {
 }
 
 impl World {
-    /// What litd says of all devices.
+    /// litd's status of all devices.
     fn all_said(&self) -> Option<Vec<Said>> {
         let status = self.status()?;
         Some(said(&status, &self.here, self.hw.len()))
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Something else than a job may have made writes necessary.
+    /// Records that something other than a job may have made writes necessary.
     pub fn needs_no_rank(&mut self) {
         self.ledger.reason = true;
     }
@@ -238,7 +238,7 @@ impl World {
         self.ledger.grace = self.ledger.grace.max(self.now + KNOWN_FAULTY);
     }
 
-    /// Somebody else than litd sets a cap.
+    /// A foreign program sets a cap.
     pub fn foreign(&mut self, device: usize, cap: i64) {
         let (now, hw) = (self.now, &self.hw[device]);
         let entry = self.entry(device);
@@ -250,7 +250,7 @@ impl World {
         // A disk that fails may hold entries that the daemon knows nothing of.
         let sound = self.disk.with(|disk| disk.was_sound());
         let well = !hw.misbehaves(now) && now >= hw.trouble_until;
-        // What is more than its driver says that it takes is no cap to litd, but a reading that is wrong.
+        // A cap above the driver's range counts as a wrong reading.
         let believed = |told: CapRange| cap <= micro(told.highest + told.resolution);
         let believed = hw.range_told.is_none_or(believed);
         let clear = sound && !writing && well && hw.looked_at && believed;
@@ -290,16 +290,16 @@ impl World {
         (hw.foreign, hw.foreign_seen) = (theirs && clear, false);
         hw.report_due = (theirs && clear).then_some(now + foreign::REPORTED);
         (hw.foreign_known, hw.foreign_counted) = (false, false);
-        // What others have taken is nobody's to wait for.
+        // A foreign cap is waited for by nobody.
         (hw.touched, hw.owes) = (false, 0);
         hw.take_over(cap);
         if let Some(entry) = entry.filter(|_| !theirs) {
-            // Nobody can tell it from one of litd's own: what was found then still is.
+            // The cap equals one of litd's own, so the cap found stays as it was.
             hw.natural.push(micro(entry.found));
         }
     }
 
-    /// What the journal on the disk says.
+    /// The journal's contents on disk.
     pub fn recovered(&self) -> Rc<Recovered> {
         self.disk.with(crate::disk::Platter::recovered)
     }
@@ -333,7 +333,7 @@ impl World {
             let back = if give_back { cap } else { found };
             self.check_short(device, cap, back);
         }
-        // What was found need not be a whole number of driver units.
+        // The cap found need not be a whole number of driver units.
         let bounds = self.bounds(device, Some(found));
         let goes_back = found - bounds.unit < cap && cap <= found;
         if !by_hand && !goes_back {
@@ -347,8 +347,7 @@ impl World {
             let held = self.left_within().is_some() && cap <= found;
             self.check_all_judged(device, give_back || by_hand || held, &said);
             let hw = &self.hw[device];
-            // What a device gave is others' once its power was seen to follow. What litd undoes
-            // waits for no GPU's sensor.
+            // Freed watts may be spent once power was seen to follow. Undoing waits for no GPU's sensor.
             let lets_go = self.hw.iter().any(|hw| hw.let_go);
             let undoes = lets_go || self.policy() == Policy::Observe || self.stop_sent.is_some();
             let (patience, clock) = (self.patience(), self.clock().0);
@@ -412,7 +411,7 @@ impl World {
         let unjudged = |&other: &usize| {
             let hw = &self.hw[other];
             let never = !hw.was_judged && said[other].found.is_none();
-            // One that was let go of is nobody's to ask.
+            // A released device is not asked.
             let here = hw.is_gpu() && !hw.absent && !hw.let_go;
             here && never && hw.range_unknown_since.is_some()
         };
@@ -478,7 +477,7 @@ impl World {
             return self.broke("5 found was litd's", text);
         }
         let within = |it: &Bounds| (it.floor..=it.ceiling).contains(&cap) && cap % it.unit == 0;
-        // What a driver says of its range may be another's: it refuses then what it does not take.
+        // The driver's range may be another's: it refuses caps outside its own.
         let told = self.bounds_as_told(device, found);
         let told = told.is_some_and(|it| within(&it)) && cap >= self.least(device);
         let back = cap == found || self.is_all_that_it_takes(device, cap, found);
@@ -494,7 +493,7 @@ impl World {
         }
     }
 
-    /// Whoever checks the node without litd knows what a device is to hold, before it holds less.
+    /// The baseline names a device's cap before the device holds less.
     fn check_baseline(&mut self, device: usize, found: i64) {
         let address = &self.hw[device].identity.address;
         let devices = &self.ledger.baseline.devices;
@@ -512,11 +511,10 @@ impl World {
         (self.config.caps.settle_seconds * 1e9) as i64
     }
 
-    /// What a GPU gets beyond what it was found with, it gets because power limits it, and
-    /// nothing says that no cap may rise.
+    /// A GPU gets more than its cap found only if power limits it, and no rule stops raises.
     fn check_award(&mut self, device: usize, cap: i64, found: i64, said: &[Said]) {
         let hw = &self.hw[device];
-        // One that was found below its floor goes there when a loop takes it.
+        // A device found below its floor goes up to it when a loop takes it.
         let floor = self.bounds(device, Some(found)).floor;
         if !hw.is_gpu() || cap <= hw.cap.max(hw.known).max(found).max(floor) {
             return;
@@ -593,7 +591,7 @@ impl World {
         (hw.foreign, hw.foreign_seen) = (false, false);
         let over_theirs = late && hw.was_taken;
         if (holds != asked && holds != before) || over_theirs {
-            // Nobody can tell that from a foreign hand, once the daemon has died.
+            // After the daemon's death this can't be told from a foreign change.
             hw.natural.push(holds);
         }
         if holds > asked {
@@ -664,7 +662,8 @@ impl World {
             }
         }
         self.disk.with(|disk| disk.written = false);
-        // What others freed meanwhile the next one is to free still, if the journal names it.
+        // Clocks that others unlocked meanwhile still have to be unlocked by the next litd, if the journal names
+        // them.
         let locked = self.recovered();
         for hw in &mut self.hw {
             hw.clocks_taken &= locked.may_be_locked(&hw.identity.address);
@@ -698,7 +697,7 @@ impl World {
     /// A device is litd's to move again.
     pub fn was_taken_back(&mut self, device: usize) {
         let until = self.now + ROOM;
-        // What it may move again takes a moment to come down.
+        // A device that litd may move again takes a moment to come down.
         self.ledger.grace = self.ledger.grace.max(self.now + LOWERED);
         let hw = &mut self.hw[device];
         for at in self.ledger.excess.iter_mut().filter(|at| at.0 == device) {

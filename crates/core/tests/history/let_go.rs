@@ -15,7 +15,7 @@ const ANSWERED: i64 = 5 * SECOND;
 /// A write that failed may be done for so long.
 pub const LATE: i64 = 30 * SECOND;
 
-/// What the world knows of letting go of one device.
+/// The model of a release of one device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hold {
     /// Whether the daemon has it open.
@@ -56,7 +56,7 @@ impl World {
             self.reset(device);
         }
         self.seen.mark(Fault::Returned);
-        // What the configuration says then counts.
+        // The configuration of that moment counts.
         if self.config.release.take_back_on_return {
             let hw = &mut self.hw[device];
             (hw.hold.returned, hw.let_go_for_good) = (true, false);
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// What has been taken back; looked at after everything that happens.
+    /// Checks devices that were taken back, after every event.
     pub fn watch_let_go(&mut self) {
         if !self.hw.iter().any(|hw| hw.let_go || hw.let_go_for_good) {
             return;
@@ -135,7 +135,7 @@ impl World {
             return;
         }
         let answer = core.letting_go(Some(&hw.identity.address));
-        // What is let go of because litd is off is not given up.
+        // A device that is released because litd is off is not given up.
         if hw.hold.open && hw.op.is_none() && self.mode() != litd_api::Mode::Off {
             return self.broke("9 let go", format!("device {device} is open: {answer:?}"));
         }
@@ -146,7 +146,7 @@ impl World {
         // Without the audit log no other cap is lowered to make room for this one.
         let sound = self.disk.with(|disk| disk.all_failures() == (0, 0, 0));
         let young = since < self.started + 5 * SECOND;
-        // What was lost with a damaged journal can't come back.
+        // An entry lost with a damaged journal can't come back.
         let unknown = self.ledger.rotten || self.seen.has(Fault::ClockJump);
         if !(0..self.hw.len()).all(well) || !sound || young || unknown {
             return;
@@ -160,7 +160,7 @@ impl World {
         if less || self.rule.changed >= since || self.ledger.last_hand >= since {
             return;
         }
-        // What a write that failed may still make of it stays known.
+        // The effect of a failed write stays possible.
         let late = hw.failed_at.is_some_and(|at| since <= at + LATE);
         // So does what a predecessor has left.
         let late = late || self.epoch > 0 && since < self.started + LATE;

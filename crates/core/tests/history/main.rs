@@ -49,14 +49,14 @@ const HISTORIES: u64 = 2000;
 /// fewer it is only printed: which cells 2,000 histories meet is a matter of chance.
 const ENOUGH: u64 = 10_000;
 
-/// What trials come to.
+/// Outcomes of trials.
 const TRIED: [&str; 3] = [
     "a trial measured both arms",
     "a hold-out compared",
     "harm was declared",
 ];
 
-/// What is printed of a broken history.
+/// How many lines of a broken history are printed.
 const LAST_LINES: usize = 80;
 
 /// Sums over many histories.

@@ -15,7 +15,7 @@ pub use cells::{CELLS, Cell, Manner, Phase, Subject, Where, place};
 #[path = "../matrix/mod.rs"]
 mod cells;
 
-/// What can go wrong with what a device is asked.
+/// The possible faults of an operation.
 pub const fn subjects(operation: Operation) -> &'static [Subject] {
     match operation {
         Operation::Read => &[Subject::Reading],

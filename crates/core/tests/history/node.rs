@@ -13,13 +13,13 @@ use crate::world::{Ev, World};
 /// No cap rises for so long after an alarm was told.
 const SHORT: i64 = 60 * SECOND;
 
-/// What is left to the GPUs follows within so long.
+/// How fast the GPUs' part of the budget follows.
 const FOLLOWS: i64 = 3 * SECOND;
 
 /// Upwards it follows in steps.
 const STEP: i64 = 200_000_000;
 
-/// What the daemon has heard.
+/// The daemon's knowledge of the node.
 #[derive(Debug, Default)]
 pub struct Heard {
     /// How often the BMC goes on to tell.
@@ -30,9 +30,9 @@ pub struct Heard {
     cap: Option<Watts>,
     /// The limit that counts: it moves only as far as two tellings in a row agree.
     limit: Option<Watts>,
-    /// What litd says is left to the GPUs.
+    /// The GPUs' part by litd's status.
     bound: Option<Watts>,
-    /// What is left to them, and since when.
+    /// The GPUs' part, and since when.
     left: Option<(i64, i64)>,
 }
 
@@ -49,7 +49,7 @@ impl World {
         self.bmc_tells(fault == Fault::NodeAlarm);
     }
 
-    /// It goes on.
+    /// Another reading.
     pub fn bmc_goes_on(&mut self) {
         let node = &mut self.ledger.node;
         if node.more > 0 {
@@ -76,7 +76,7 @@ impl World {
         };
         let reading = NodeReading {
             source: "redfish".to_owned(),
-            // One that is in force is not exceeded.
+            // A limit in force is not exceeded.
             power: power.map(|power| cap.map_or(power, |cap| power.min(cap))),
             cap,
             inlet: Some(Celsius(25.0)),
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// What litd says is left to the GPUs may have changed.
+    /// The GPUs' part in litd's status may have changed.
     pub fn watch_node(&mut self) {
         let bound = self.core.as_ref().and_then(|core| core.left_by_node());
         if bound != self.ledger.node.bound {
@@ -113,14 +113,14 @@ impl World {
         }
     }
 
-    /// Nothing was heard by a daemon that starts.
+    /// A daemon that starts has had no reading.
     pub fn node_unheard(&mut self) {
         self.ledger.node = Heard::default();
     }
 
-    /// What a GPU that litd says has failed may hold, whatever it was read to hold. One that was not read for long may
-    /// have been reset; one that answers again may fall silent again. One that draws more than its cap may hold what
-    /// it held before. Until it is litd's again it counts so.
+    /// The most that a failed GPU may hold, whatever its reading. A GPU that was not read for long may have been
+    /// reset; one that answers again may fall silent again. A GPU that draws more than its cap may hold the one
+    /// before. Until litd steers it again it counts so.
     fn failed_with(&self, hw: &Hw, state: DeviceState) -> i64 {
         if state != DeviceState::Faulty || !hw.is_gpu() {
             return 0;
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// What GPUs may hold, with what the node leaves to them.
+    /// The bound on GPUs' caps, with the node's.
     pub fn bounded(&self, set: Option<Watts>) -> Option<Watts> {
         let status = self.status();
         let (Some(bound), Some(status)) = (self.ledger.node.bound, status) else {
@@ -161,14 +161,14 @@ impl World {
         let found = |(hw, device): (&Hw, &litd_api::DeviceStatus)| {
             let by_hand = hw.hand.open.map(|(cap, _)| whole(cap));
             let found = by_hand.or(device.found).unwrap_or(hw.range.highest);
-            // One that was let go of comes to its default by a reset.
+            // A released GPU gets its default by a reset.
             let after = match device.state {
                 DeviceState::Released => hw.range_told.map_or(found, |it| found.max(it.default)),
                 // Nor does anybody know what one holds whose driver tells no range.
                 _ if hw.range_told.is_none() || hw.range_unknown_since.is_some() => {
                     found.max(highest)
                 }
-                // What somebody else has set stays.
+                // A foreign cap stays.
                 DeviceState::Foreign => found.max(whole(hw.cap.max(hw.known))),
                 state => found.max(whole(self.failed_with(hw, state))),
             };
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// What the node may draw, without what is not GPU's, is what litd leaves to them.
+    /// The GPUs' part in litd's status is the node's budget less the rest.
     pub fn check_node(&mut self) {
         let Some(status) = self.status() else { return };
         let budgets = [self.config.node.budget, self.ledger.node.limit];
@@ -215,7 +215,7 @@ impl World {
             }
             (budget - reserve - cpus).max(floors)
         });
-        // What a socket came with that hangs nobody knows: it may count with what it had last.
+        // The limit found of a socket that hangs is unknown: it may count with its last one.
         let unread = |(hw, said): (&Hw, &litd_api::DeviceStatus)| {
             !hw.is_gpu() && hw.hand.open.is_none() && said.found.is_none()
         };

@@ -1,4 +1,4 @@
-//! What devices do that were told to: they begin, writes land, and they answer.
+//! Operations of devices: they begin, writes are done, and answers come.
 
 use litd_core::{DeviceId, Doubt, Event, Operation, Reply, SessionId};
 use litd_power::{DeviceKind, Handles, PowerError, ReadBack, Reading, Throttle};
@@ -89,7 +89,7 @@ impl World {
     pub fn land(&mut self, device: usize, serial: u64, cap: i64, epoch: u32) {
         let now = self.now;
         if self.results.contains_key(&serial) {
-            // It was looked at before, and held something else.
+            // The reading before showed another cap.
             return;
         }
         let lying = now < self.hw[device].moods.lies && cap != self.hw[device].cap;
@@ -146,9 +146,9 @@ impl World {
         }
         self.note(|| format!("    device {device} holds {} W after all", whole(cap).0));
         self.seen.mark(Fault::LandAfterAll);
-        // That was taken for done or not done long ago: litd has to see it first.
+        // A write of long ago: litd has to see it first.
         self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
-        // What is undone meanwhile does not wait for it.
+        // An undo meanwhile does not wait for it.
         let more = (cap - self.hw[device].cap).max(0);
         self.ledger.excuse(device, more, self.now);
         self.hold(device, cap, cap, true);
@@ -164,7 +164,7 @@ impl World {
         }
         let (now, clock) = (self.now, self.clock().0);
         self.meets(device, op);
-        // What can't be crossed out at once, because the disk fails, is crossed out for what was told now.
+        // An entry that can't be removed at once, because the disk fails, is removed after this answer.
         if let Some(entry) = self.entry(device) {
             self.told_twice(&entry);
         }
@@ -183,7 +183,7 @@ impl World {
                     None => (hw.read(now, clock, &mut self.rng), hw.cap),
                 };
                 let power = read.as_ref().ok().and_then(|read| read.power);
-                // What a GPU's sensor can tell apart.
+                // The accuracy of a GPU's sensor.
                 let margin = match hw.identity.read_back {
                     ReadBack::MayBeCached => 1.001,
                     ReadBack::Device if hw.is_gpu() => 1.02,
@@ -207,7 +207,7 @@ impl World {
                     let saw = hw.worker_saw.replace(micro(read.cap));
                     hw.looked_at |= saw == hw.worker_saw;
                 }
-                // What was told is of a moment before somebody set another cap, or another device's.
+                // The answer is of a moment before a foreign change, or another device's.
                 if read.as_ref().is_ok_and(|read| read.cap.is_finite()) {
                     hw.read_asked = op.since;
                 }
@@ -215,7 +215,7 @@ impl World {
                 if read.as_ref().is_ok_and(current) {
                     hw.known = hw.cap;
                     hw.was_judged |= hw.range_told.is_some();
-                    // What litd held to be back is nobody's to steer: then it is found anew.
+                    // A device that litd took for restored is not steered: then its cap is found anew.
                     hw.foreign &= journaled || hw.foreign_known;
                     hw.foreign_known = hw.foreign && hw.foreign_seen;
                     hw.foreign_seen = hw.foreign;
@@ -235,7 +235,7 @@ impl World {
                     hw.worker_saw = outcome.is_ok().then_some(hw.cap);
                 }
                 hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
-                // What is lowered by hand is given to nobody.
+                // Watts that an override frees are given to nobody.
                 let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
                 // Nor is what somebody else has taken.
                 let given = given && !hw.foreign;

@@ -22,7 +22,7 @@ const RECOVERY: i64 = 3 * SECOND;
 const SLOW: i64 = SECOND / 2;
 
 impl World {
-    /// What litd is doing now, to a device or to all.
+    /// litd's present activity, for a device or for all.
     pub fn phase(&self, device: Option<usize>) -> Phase {
         let now = self.now;
         let lets_go = |hw: &crate::hardware::Hw| {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// What a device says of who holds it.
+    /// The holders that a device tells.
     pub fn told_holders(&mut self, device: usize, holders: Vec<Holder>) -> Vec<Holder> {
         let now = self.now;
         let moods = &self.hw[device].moods;
@@ -141,7 +141,7 @@ impl World {
         told
     }
 
-    /// What it says of its cap that is another's, once.
+    /// The cap of another device that it tells, once.
     pub fn anothers_cap(&mut self, device: usize) -> Option<i64> {
         let moods = &mut self.hw[device].moods;
         match moods.anothers {
@@ -240,7 +240,7 @@ impl World {
         }
         let known = self.recovered();
         let left = !known.entries.is_empty() || !known.clocks.is_empty();
-        // What litd was to hold until now goes back in the end: the caps found are still known.
+        // Caps that litd held until now are restored in the end: the caps found are still known.
         let held = self.ends == 1 && self.config.caps.on_exit == OnExit::Hold;
         if held {
             self.config.caps.on_exit = OnExit::Restore;

@@ -85,7 +85,7 @@ impl World {
                 welcome.directive
             }
             Ok(ToHook::Directive(directive)) => directive,
-            // Its session is over from now on.
+            // The session is over from now on.
             Ok(ToHook::Refusal(_)) => {
                 if let Some(rank) = it.rank {
                     self.hooks.ranks[rank].welcomed = false;
@@ -97,7 +97,7 @@ impl World {
         };
         if let Some(rank) = it.rank {
             let rank = &mut self.hooks.ranks[rank];
-            // One that says goodbye may be told something while it does.
+            // A hook that says goodbye may still receive a frame.
             (rank.welcomed, rank.directive) = (!rank.left, directive);
         }
     }

@@ -85,7 +85,7 @@ impl World {
         config
     }
 
-    /// Any of the keys have changed, and the daemon is told to read its file.
+    /// Changes any of the keys, and has the daemon reload its file.
     pub fn reload_any(&mut self) {
         if self.core.is_none() {
             return;
@@ -131,7 +131,7 @@ impl World {
         self.config = config.clone();
         (self.reloaded, self.ledger.watching) = (self.now, None);
         self.was_reconfigured(limit);
-        // What did not fit before may fit now: nobody looks at what is closed.
+        // A budget that did not fit before may fit now: closed devices are not looked at.
         self.rule.changed = self.now;
         if mode != self.mode() {
             self.mode_changed();

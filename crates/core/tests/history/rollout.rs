@@ -1,5 +1,4 @@
-//! Who rules whether and how far caps are moved: kill switches and leases, and the rules for them.
-//! The ledger works out mode and budget by itself.
+//! Kill switches and leases, and their rules. The model works out mode and budget by itself.
 
 use litd_api::{Command, Lease, Mode};
 use litd_core::Event;
@@ -12,7 +11,7 @@ use crate::world::{Ev, World};
 /// A kill switch is honoured within so long.
 const KILLED: i64 = 5 * SECOND;
 
-/// What rules beside the configuration.
+/// Rules besides the configuration.
 #[derive(Debug, Default)]
 pub struct Rule {
     /// Since when a kill switch is there.
@@ -24,7 +23,7 @@ pub struct Rule {
 }
 
 impl World {
-    /// What the daemon is to do now.
+    /// The daemon's expected mode.
     pub fn mode(&self) -> Mode {
         let lease = self.rule.lease.as_ref();
         if self.rule.killed.is_some() || self.config.mode == Mode::Off {
@@ -63,7 +62,7 @@ impl World {
         }
     }
 
-    /// What is litd's again may take a moment to come down.
+    /// A device that is litd's again may take a moment to come down.
     pub fn mode_changed(&mut self) {
         let ours = (0..self.hw.len()).filter(|&it| !self.hw[it].let_go);
         for device in ours.collect::<Vec<_>>() {
@@ -88,7 +87,7 @@ impl World {
             .hw
             .iter()
             .all(|hw| hw.trouble_until < since && !hw.misbehaves(self.now));
-        // Who sets a cap while it goes back may be mistaken for a driver that rounds.
+        // A foreign change during a restore may look like a driver's rounding.
         let alone = self.ledger.last_hand < since;
         let young = since < self.started + 5 * SECOND || !alone;
         if !sound || !well || young || self.seen.has(Fault::ClockJump) || self.ledger.rotten {
@@ -162,7 +161,7 @@ impl World {
         self.act();
     }
 
-    /// What was asked for can't be kept: the lease that there is lasts as long as this one would have.
+    /// The request can't be kept: the present lease lasts as long as this one would have.
     fn lease_goes_on(&mut self) {
         let now = self.clock().0;
         let status = self.status().and_then(|it| it.node.lease.clone());
@@ -193,7 +192,7 @@ impl World {
             return;
         };
         if let Some(lease) = &status.node.lease {
-            // It notices within a round.
+            // litd notices within a round.
             let until = self.rule.lease.as_ref().map_or(now, |it| it.2);
             if now > until + 2 * SECOND {
                 return self.broke("14 lease", format!("{lease:?} should be over"));

@@ -1,4 +1,4 @@
-//! What a history begins with: a node, a configuration, jobs, and what will go wrong when.
+//! The beginning of a history: a node, a configuration, jobs, and a schedule of faults.
 
 use litd_api::Mode;
 use litd_core::Config;
@@ -23,13 +23,13 @@ pub struct Setup {
     pub jobs_end: bool,
 }
 
-/// What makes the stream of the matrix's faults another.
+/// The constant for the matrix's stream of random numbers.
 const MATRIX: u64 = 0x6d61_7472_6978;
 
-/// What makes the stream of what litd leaves behind another.
+/// The constant for the stream of caps left behind.
 const EXIT: u64 = 0x6578_6974;
 
-/// What makes trials' stream another.
+/// The constant for the trials' stream.
 const TRIALS: u64 = 0x7472_6961_6c73;
 
 pub fn policy(rng: &mut Rng) -> Policy {
@@ -215,7 +215,7 @@ impl Setup {
         for _ in 0..count {
             let at = rng.between(500 * MILLI, end);
             let fault = match rng.below(12) {
-                // What depends on a write that happens to come, and is rare otherwise.
+                // Faults that need a write at that moment, and are rare otherwise.
                 0 => rng.pick(&[
                     Fault::RefusedWrite,
                     Fault::LandAfterAll,

@@ -34,10 +34,10 @@ const LONGEST: i64 = 900 * SECOND;
 /// The longest that a sound device takes for anything.
 pub const ANSWER: i64 = (QUICK + SLOW) * MILLI;
 
-/// What makes the stream of fates another.
+/// The constant for the fates' stream.
 const FATES: u64 = 0x6661_7465_7321;
 
-/// Something that happens at its time.
+/// An event at its time.
 #[derive(Debug, Clone)]
 pub enum Ev {
     /// The daemon starts.
@@ -79,7 +79,7 @@ pub enum Ev {
         serial: u64,
         epoch: u32,
     },
-    /// Somebody else sets a cap while the device does this.
+    /// A foreign change while the device does this.
     Hand {
         device: usize,
         serial: u64,
@@ -89,7 +89,7 @@ pub enum Ev {
     Restore,
     /// A stranger says hello in the name of a rank.
     Stranger { rank: usize },
-    /// Something is wrong by now, and litd is to do this.
+    /// A fault is present by now, and litd has to do this.
     Then { device: usize, phase: Phase },
     /// An operation is done.
     Reply {
@@ -105,19 +105,19 @@ pub enum Ev {
     Hangup { session: u64, epoch: u32 },
     /// A job ends an iteration.
     Iteration(usize),
-    /// Something goes wrong.
+    /// A fault.
     Fault(Fault),
     /// A device is itself again.
     Back(usize),
     /// The disk is itself again.
     DiskBack,
-    /// What was left is back, although nothing can be written, if this daemon lives still.
+    /// Leftovers are restored, although no file can be written, if this daemon still lives.
     OnlyRead { epoch: u32 },
     /// The ledger looks at what time has brought.
     Look,
     /// The budget came down then: by now the others have made room for a device that is stuck.
     Room { lowered: i64 },
-    /// Whoever had a device let go of then is to be answered now.
+    /// The release of then has to be answered now.
     LetGo { device: usize, since: i64 },
     /// A kill switch was there then.
     Killed { since: i64 },
@@ -127,7 +127,7 @@ pub enum Ev {
     NodeTells,
     /// A job's end was told a while ago: what is said to be back is.
     GivenBack { job: usize, epoch: u32 },
-    /// Nobody waits any longer for a cap that was asked for by hand.
+    /// The client of an override stops waiting.
     HandPatience { device: usize, asked: i64 },
     /// No more faults from now on; jobs end.
     Calm,
@@ -135,11 +135,11 @@ pub enum Ev {
     Stop,
 }
 
-/// What has become of a history.
+/// The outcome of a history.
 #[derive(Debug)]
 pub struct Outcome {
     pub broken: Option<String>,
-    /// All that the daemon did.
+    /// Everything that the daemon did.
     pub digest: Digest,
     pub seen: Seen,
     pub trace: VecDeque<String>,
@@ -162,7 +162,7 @@ pub struct World {
     pub fates: Rng,
     /// Whether nothing is to go wrong.
     pub is_clean: bool,
-    /// What the life of this daemon began as.
+    /// The beginning of this daemon's life.
     pub life: Phase,
     /// When the configuration was read anew last.
     pub reloaded: i64,
@@ -179,7 +179,7 @@ pub struct World {
     pub queue: BTreeMap<(i64, u64), Ev>,
     pub serial: u64,
     pub core: Option<Core<Disk>>,
-    /// What the core last said of itself; nothing once it has been told anything.
+    /// The core's last status; `None` after each input.
     pub said: RefCell<Option<Rc<Status>>>,
     pub disk: Disk,
     pub config: Config,
@@ -203,7 +203,7 @@ pub struct World {
     tracing: bool,
     trace: VecDeque<String>,
     pub results: BTreeMap<u64, Result<(), PowerError>>,
-    /// What was read, and what was held then, of readings under way.
+    /// Readings under way, and the caps held then.
     pub sensed: BTreeMap<u64, (Result<Reading, PowerError>, i64)>,
     /// How often all was over.
     pub ends: u32,
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// What the daemon's clock shows.
+    /// The daemon's clock.
     pub fn clock(&self) -> Nanos {
         Nanos(self.now + self.skew)
     }
@@ -563,7 +563,7 @@ impl World {
         self.succeed(pause);
     }
 
-    /// What the daemon says of itself.
+    /// The daemon's status.
     pub fn status(&self) -> Option<Rc<Status>> {
         let core = self.core.as_ref()?;
         let mut said = self.said.borrow_mut();
@@ -635,7 +635,7 @@ impl World {
         self.crash(false);
     }
 
-    /// What a life of the daemon came to.
+    /// Collects the outcome of a daemon's life.
     pub fn harvest(&mut self, core: &Core<Disk>) {
         let status = core.status();
         self.adjustments += status.totals.adjustments;
@@ -648,7 +648,7 @@ impl World {
         self.converged |= jobs.iter().any(converged);
     }
 
-    /// What trials and hold-outs have come to.
+    /// The outcomes of trials and hold-outs.
     pub fn saw_trials(&mut self, trials: &litd_api::Trials) {
         let both = |it: &litd_trial::Report| it.found.blocks > 0 && it.balanced.blocks > 0;
         self.tried[0] |= trials.report.as_ref().is_some_and(both);
@@ -663,7 +663,7 @@ impl World {
             disk.heal();
             disk.deadly = false;
         });
-        // What could not be written down until now is done from now on.
+        // Records that could not be written until now are written from now on.
         self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
         for device in 0..self.hw.len() {
             let hw = &mut self.hw[device];
@@ -685,7 +685,7 @@ impl World {
     pub fn stop(&mut self) {
         if self.core.is_none() {
             if self.calm {
-                // It is starting; the last thing in every history is an orderly stop.
+                // The daemon starts; the last event of every history is an orderly stop.
                 self.start();
                 self.after(6 * SECOND, Ev::Stop);
             }
@@ -693,7 +693,7 @@ impl World {
         }
         if self.stop_sent.is_some() {
             if self.calm {
-                // Whoever follows the one that stops is to be stopped as well.
+                // The successor of a daemon that stops is stopped as well.
                 self.after(SECOND, Ev::Stop);
             }
             return;

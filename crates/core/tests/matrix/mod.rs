@@ -1,5 +1,5 @@
-//! What can go wrong with what, while litd does what, and where that is tested: one table for
-//! histories, kills and tests of whole daemons.
+//! Faults by subject, manner and phase, and where each is tested: one table for histories, kills and tests of
+//! whole daemons.
 
 use std::fmt;
 
@@ -20,15 +20,15 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// What goes wrong.
+    /// The subject of a fault.
     Subject {
-        /// Which device it is.
+        /// The device's identity.
         Identity "identity",
-        /// What its cap may be.
+        /// The range of its cap.
         Range "range",
-        /// What it tells of itself, the cap first.
+        /// Its readings, above all the cap.
         Reading "reading",
-        /// Who holds it.
+        /// Its holders.
         Holders "holders",
         /// A cap that is written: the look before, the write, the look after.
         Set "set",
@@ -46,17 +46,17 @@ kinds! {
 kinds! {
     /// How it does.
     Manner {
-        /// It can't be had, and whoever is asked says so.
+        /// An error is returned.
         Error "error",
-        /// It comes late.
+        /// The answer comes late.
         Slow "slow",
-        /// It can't be true.
+        /// The answer is impossible.
         Nonsense "nonsense",
-        /// It is not there.
+        /// The subject is missing.
         Gone "gone",
-        /// It is another device's, daemon's or node's.
+        /// The answer is another device's, daemon's or node's.
         Anothers "another's",
-        /// It is no longer what it was.
+        /// The subject has changed.
         Changed "changed",
     }
 }
@@ -64,19 +64,19 @@ kinds! {
 kinds! {
     /// While litd does what.
     Phase {
-        /// It starts, and nothing is to be undone.
+        /// litd starts, with nothing to undo.
         Discovery "discovery",
-        /// It starts, and a predecessor's caps are to be undone.
+        /// litd starts, with a predecessor's caps to undo.
         Recovery "recovery",
-        /// It moves no cap but to enforce a budget.
+        /// litd moves no cap except to enforce a budget.
         Observe "observe",
-        /// It moves caps.
+        /// litd moves caps.
         Steer "steer",
-        /// It has just read its configuration anew.
+        /// litd has just reloaded its configuration.
         Reload "reload",
-        /// It lets go of a device.
+        /// litd releases a device.
         Drain "drain",
-        /// It was told to stop.
+        /// litd was told to stop.
         Stop "stop",
         /// `litd restore` runs instead of a daemon.
         Restore "restore",
@@ -98,7 +98,7 @@ pub enum Where {
     Impossible(&'static str),
 }
 
-/// One of all.
+/// A combination of the three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     pub subject: Subject,
@@ -257,7 +257,7 @@ fn lock(manner: Manner, phase: Phase, starts: bool) -> Where {
     match manner {
         _ if !starts => Where::Impossible(HELD),
         Manner::Slow => Where::Impossible(NO_WAIT),
-        // That of a daemon that is dead.
+        // The answer of a dead daemon.
         Manner::Anothers if matches!(phase, Phase::Recovery) => Where::Kills,
         _ => Where::Whole,
     }

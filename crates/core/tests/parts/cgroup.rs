@@ -1,5 +1,5 @@
-//! Which job a process is in, from what the kernel says of its control groups: the shapes that
-//! schedulers make, what users can make up, and anything at all.
+//! The job of a process, by the kernel's word on its control groups: the shapes that schedulers make, those that
+//! users can make up, and arbitrary bytes.
 
 use litd_core::Home;
 use proptest::prelude::*;
@@ -149,7 +149,7 @@ fn part() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever it reads, a name is one that can be printed, split and compared.
+    /// From any input, a name can be printed, split and compared.
     #[test]
     fn anything_is_read(text in any::<Vec<u8>>()) {
         let _ = home(&String::from_utf8_lossy(&text));
@@ -170,7 +170,7 @@ proptest! {
         }
     }
 
-    /// What is made below a job's own groups never makes it another's.
+    /// Groups below a job's own never make it another's.
     #[test]
     fn groups_below_stay_in_the_job(below in prop::collection::vec(part(), 0..6)) {
         let path = format!("/system.slice/slurmstepd.scope/job_7/step_0/{}", below.join("/"));

@@ -27,7 +27,7 @@ pub enum Health {
     Liar,
 }
 
-/// What happened, in order: the disk and the hardware as a crash would leave them.
+/// Events, in order: the disk and the hardware as a crash would leave them.
 #[derive(Debug, Clone)]
 pub enum Step {
     Append(Vec<u8>),
@@ -180,7 +180,7 @@ enum Op {
     /// Intend, write and read back (device, watts, whether the device obeys).
     Adjust(Vec<(usize, u32, bool)>),
     GiveBack(usize),
-    /// Somebody else sets a cap.
+    /// A foreign change.
     Foreign(usize, u32),
     /// litd looks, and lets go of what is somebody else's.
     Look(usize),
@@ -215,7 +215,7 @@ struct Daemon {
     disk: Disk,
     journal: Journal,
     caps: [Watts; 4],
-    /// What has to be put back, by the test's own book-keeping.
+    /// The caps to restore, by the test's own book-keeping.
     home: BTreeMap<usize, Watts>,
     limit: usize,
     boots: u32,
@@ -284,7 +284,7 @@ impl Daemon {
 
     fn adjust(&mut self, writes: &[(usize, u32, bool)]) {
         let cap = |step: u32| Watts(300.0 + 2.0 * f64::from(step));
-        // One operation per device at a time.
+        // A single operation per device at a time.
         let wanted: BTreeMap<usize, (Watts, bool)> = writes
             .iter()
             .filter(|(device, ..)| self.home.contains_key(device))
@@ -759,7 +759,7 @@ fn what_was_said_of_a_lock_is_outdated_by_the_next_one() {
         let locks: Vec<Lock> = journal.clocks().iter().map(|it| it.lock).collect();
         locks
     };
-    // Nothing is to be undone of a device that the journal does not name.
+    // A device that the journal does not name has nothing to undo.
     journal
         .lock_became(&mut disk, gpu, Lock::Late(Nanos(3)))
         .unwrap();

@@ -19,7 +19,7 @@ fn key(gpus: &[&str]) -> Key {
     }
 }
 
-/// One distribution: a has 600 W, b 650 W, c 750 W.
+/// A distribution: a has 600 W, b 650 W, c 750 W.
 fn learned() -> Learned {
     let mut learned = Learned::default();
     let caps = [Watts(600.0), Watts(650.0), Watts(750.0)];

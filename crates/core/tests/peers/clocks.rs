@@ -99,7 +99,7 @@ fn tell(node: &mut Node, command: Command) {
     node.wait(2);
 }
 
-/// Whoever has litd let go of a GPU gets it free, and nobody takes a lock of theirs away, or opens it.
+/// A released GPU is unlocked, and nobody removes its users' lock later, or opens it.
 #[test]
 fn a_gpu_that_was_let_go_of_is_freed_once_and_then_left_alone() {
     let _beside = beside();
@@ -114,7 +114,7 @@ fn a_gpu_that_was_let_go_of_is_freed_once_and_then_left_alone() {
     node.locks.push(theirs);
     node.wait(60);
     assert_eq!((node.locks.last(), node.opened), (Some(&theirs), opened));
-    // What was done after the release is undone once it is litd's again.
+    // A late lock after the release is undone once the GPU is litd's again.
     assert_eq!(node.journaled_clocks(), [address(0)]);
     tell(&mut node, Command::Resume { device: None });
     assert!(!node.is_locked());
@@ -135,7 +135,7 @@ fn a_gpu_that_was_let_go_of_is_freed_at_a_stop() {
     assert!(node.journaled_clocks().is_empty());
 }
 
-/// What a job's end says is so, and the next job, which opted out, keeps the lock that it sets.
+/// A job's end tells the truth, and the next job, which opted out, keeps the lock that it sets.
 #[test]
 fn a_job_that_opted_out_keeps_its_own_lock_after_one_that_failed() {
     let _beside = beside();
@@ -205,7 +205,7 @@ fn a_lock_that_is_forbidden_keeps_no_stop_waiting() {
     }
 }
 
-/// One that was locked while litd might, and may not be freed any more, is said at a stop.
+/// A GPU that was locked, and that litd may not unlock any more, is reported at a stop.
 #[test]
 fn a_lock_that_may_not_be_undone_stays_in_the_journal() {
     let _beside = beside();
@@ -219,7 +219,7 @@ fn a_lock_that_may_not_be_undone_stays_in_the_journal() {
     assert!(events.iter().any(said), "{events:?}");
 }
 
-/// Nothing has crashed where a litd has stopped and a lock that failed is still to be looked after.
+/// A stop with a failed lock outstanding is not a crash.
 #[test]
 fn what_a_stop_has_left_is_not_said_to_be_of_a_crash() {
     let _beside = beside();

@@ -40,7 +40,7 @@ fn users_who_only_hold_connections_keep_no_other_user_out() {
     };
     let idle: Vec<_> = (1..5).map(|user| of_user(&mut node, user)).collect();
     assert!(idle.iter().flatten().all(|&it| !node.is_closed(it)));
-    // Whoever comes then has the place of one of those with the most, the one that waited longest.
+    // A new hook takes the place of the oldest hook of a crowd with the most.
     let rank = node.attach(0, 2);
     assert!(!node.is_closed(rank) && node.core.is_attached(rank));
     let sent_away = |node: &Node| -> Vec<_> {
@@ -50,7 +50,7 @@ fn users_who_only_hold_connections_keep_no_other_user_out() {
     let closed = sent_away(&node);
     assert_eq!(closed.iter().flatten().filter(|&&it| it).count(), 1);
     assert!(closed.iter().any(|of| of[0]), "{closed:?}");
-    // One of a crowd gets its own user's place, and no other's.
+    // A hook of a crowd gets its own user's place, and no other's.
     let more = node.connect_as(5001, 1);
     assert!(!node.is_closed(more) && node.is_closed(idle[0][1]));
     assert_eq!(sent_away(&node)[1..], closed[1..]);
@@ -74,7 +74,7 @@ fn many_users_with_one_connection_each_keep_no_rank_out() {
     assert!(node.core.is_attached(rank));
     // The one that has held its connection for longest.
     assert_first_alone_is_closed(&node, &idle);
-    // Whoever has said hello goes after those who have said nothing.
+    // Hooks that have said hello go after those that have said nothing.
     let hello = FromHook::Hello(hello(1, 2));
     let frame = hello.encode();
     let bytes = &frame;
@@ -332,7 +332,7 @@ fn hellos_of_many_users_keep_no_rank_out_whose_process_uses_its_gpu() {
         let (pid, uid) = (pid(gpu), 1000);
         Reply::Holders(Ok(vec![Holder::new(pid, uid)]))
     };
-    // Somebody names all GPUs, and the drivers tell who uses them.
+    // A user names all GPUs, and the drivers tell their holders.
     for gpu in 0..RANKS {
         let session = node.connect(5000 + gpu as u32, 100_000 + gpu as u32);
         node.say_hello(session, gpu, RANKS as u32);

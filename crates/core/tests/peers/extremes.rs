@@ -131,7 +131,7 @@ fn raw(kind: u32, fields: &[(u32, Field)]) -> Vec<u8> {
     frame
 }
 
-/// What a hook may say: decoding refuses the rest, which [`Happens::Raw`] sends.
+/// Possible values of hooks: decoding refuses the rest, which [`Happens::Raw`] sends.
 fn nanos(number: u64) -> Nanos {
     Nanos(i64::try_from(number).unwrap_or(i64::MAX))
 }
@@ -277,7 +277,7 @@ proptest! {
         for what in &story {
             attach(&mut node, &mut ranks);
             happen(&mut node, &ranks, what);
-            // What is shown of it is made of the same numbers.
+            // Status is made of the same numbers.
             let _ = serde_json::to_string(&node.status());
             let _ = node.core.events(0);
         }

@@ -1,4 +1,4 @@
-//! What a litd that has died has left, and somebody else has changed since.
+//! Caps of a dead litd that were changed by others since.
 
 use litd_api::Command;
 use litd_core::{Config, Core, Effect, MemoryStore, Reply};
@@ -7,7 +7,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::node::{Node, SECOND, address, beside, config};
 
-/// What a daemon leaves that dies while it holds two GPUs of 700 W within a budget of 1,000 W.
+/// The files of a daemon that dies while it holds two GPUs of 700 W within a budget of 1,000 W.
 fn left_at_500_watts() -> (Config, MemoryStore) {
     let mut config = config();
     config.caps.budget = Some(Watts(1000.0));
@@ -105,7 +105,7 @@ fn a_raise_that_may_be_done_after_litd_has_died_has_room_within_the_next_budget(
             "{others} beside {late} W: {:?}",
             next.events()
         );
-        // It is not done: nobody waits for it any longer than it may be.
+        // The write is not done: it is waited for no longer than it may be late.
         next.wait(40);
         assert_eq!((next.cap(0), next.cap(1)), (Watts(500.0), Watts(500.0)));
     }

@@ -36,7 +36,7 @@ pub fn beside() -> RwLockReadGuard<'static, ()> {
     RUNNING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a driver may answer instead of the truth.
+/// A driver's lie.
 pub type Lie<'a> = &'a mut dyn FnMut(Reply) -> Reply;
 
 pub struct Node {
@@ -48,25 +48,25 @@ pub struct Node {
     gpus: usize,
     /// A device that takes what it is told to hold, and does not answer yet.
     pub slow: Option<usize>,
-    /// What that one is to answer.
+    /// The answer that is held back.
     unanswered: Option<Reply>,
     /// A device that answers nothing before it is told to.
     silent: Option<usize>,
-    /// What that one was asked.
+    /// The operations that are held back.
     unheard: Vec<Operation>,
     /// A device that does not hold what it is told to.
     pub ignores: Option<usize>,
     /// A device whose cap can't be read.
     pub unreadable: Option<usize>,
-    /// What each device draws, where that is not its cap.
+    /// The power of each device, where that is not its cap.
     pub draws: Option<Watts>,
     /// The Slurm jobs whose processes use every GPU besides, by number.
     pub users: Vec<u32>,
-    /// What clocks were locked to, or that they were freed, in order.
+    /// The clocks that were locked, or `None` for an unlock, in order.
     pub locks: Vec<Option<Hertz>>,
     /// How often litd did something that opens a device.
     pub opened: u64,
-    /// What becomes of a clock that is to be locked or freed.
+    /// The driver's behaviour about clocks.
     pub clock_driver: ClockDriver,
     /// The core has said that it has stopped.
     pub stopped: bool,
@@ -74,17 +74,17 @@ pub struct Node {
     pub closed: Vec<SessionId>,
 }
 
-/// What a driver does about clocks.
+/// A driver's behaviour about clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockDriver {
     Does,
-    /// It does nothing and does not answer.
+    /// Hangs without doing anything.
     Hangs,
-    /// It does nothing for now, and calls that failed.
+    /// Does nothing for now, and reports a failure.
     Fails,
-    /// It says that it can't, and does nothing.
+    /// Does nothing, and reports that it can't.
     CanNot,
-    /// It says that litd may not, and does nothing.
+    /// Does nothing, and reports that litd may not.
     Forbids,
 }
 
@@ -183,12 +183,12 @@ impl Node {
         Self::of(core, gpus, caps, silent, Nanos(SECOND))
     }
 
-    /// This litd has died, and the next one of the same boot starts with what it has left.
+    /// The next litd of the same boot, with the files of this one, which has died.
     pub fn restarted(&self, config: Config) -> Self {
         self.succeeded(config, Core::new)
     }
 
-    /// This litd has died, and `litd restore` gives back what it has left.
+    /// `litd restore` with the files of this litd, which has died.
     pub fn restored(&self, config: Config) -> Self {
         self.succeeded(config, Core::restoring)
     }
@@ -316,7 +316,7 @@ impl Node {
         }
     }
 
-    /// What a device holds.
+    /// The cap of a device.
     pub fn cap(&self, device: usize) -> Watts {
         self.caps[device]
     }

@@ -1,4 +1,4 @@
-//! What of a node's power is neither GPU's nor CPU's, as its BMC tells.
+//! Power of a node's other parts than GPUs and CPUs, by its BMC.
 
 use litd_core::{Event, NodeReading};
 use litd_units::Watts;
@@ -7,7 +7,7 @@ use crate::node::{Node, SECOND, beside, config};
 
 const GPUS: usize = 8;
 
-/// What the rest of the node draws.
+/// The power of the rest of the node.
 const REST: f64 = 1400.0;
 
 /// Time passes, and the BMC tells every five seconds what the node draws when GPUs draw so much each.
@@ -43,7 +43,7 @@ fn a_job_that_ends_leaves_its_watts_to_the_gpus() {
     tell(&mut node, 100, 80.0);
     assert_eq!(reserve(&node), Watts(REST));
     assert!((0..GPUS).all(|gpu| node.cap(gpu) == Watts(700.0)));
-    // What the rest draws more is counted then as ever.
+    // Later increases of the rest count as ever.
     tell(&mut node, 3, 80.0 + 300.0 / GPUS as f64);
     assert_eq!(reserve(&node), Watts(REST + 300.0));
 }

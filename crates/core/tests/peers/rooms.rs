@@ -10,7 +10,7 @@ use crate::node::{Node, alone, beside, config};
 
 const MIB: usize = 1 << 20;
 
-/// This process's memory, in bytes.
+/// Memory of this process, in bytes.
 fn memory() -> usize {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -136,7 +136,7 @@ fn samples_that_never_become_whole_are_dropped_for_the_room_they_take() {
     assert!(node.counted("sample_room") > 0);
     let job = &node.status().jobs[0];
     assert!(job.why.contains("samples left out"), "{}", job.why);
-    // One sample of that size, which is as large as any, does fit.
+    // A sample of that size, which is as large as any, does fit.
     for &rank in &ranks {
         node.say(rank, &kernels(20, 100_000, names()));
     }

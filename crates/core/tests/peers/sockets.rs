@@ -56,7 +56,7 @@ fn a_socket_that_is_being_read_is_waited_for() {
     pass(&mut node, 10);
     assert_eq!(node.core.left_by_node(), Some(Watts(4700.0)));
     assert!(!told(&node, "can't be kept"));
-    // One that takes longer counts with what is usual.
+    // A socket that takes longer counts with its usual limit.
     let mut node = Node::with_silent(GPUS, 1, under(6300.0), CPU);
     pass(&mut node, 4);
     assert_eq!(node.core.left_by_node(), Some(Watts(4600.0)));
@@ -78,7 +78,7 @@ fn a_sockets_limit_by_hand_waits_for_the_gpus_that_make_room_for_it() {
     pass(&mut node, 10);
     let all = |node: &Node| caps(node).into_iter().sum::<Watts>() + node.cap(CPU);
     assert!(all(&node) <= Watts(6200.0) && all(&node) > Watts(6190.0));
-    // One of them is slow to answer.
+    // A slow socket.
     node.slow = Some(0);
     set_cpu(&mut node, 740.0).unwrap();
     assert!(all(&node) <= Watts(6200.0), "{:?}", caps(&node));

@@ -1,4 +1,4 @@
-//! What one tenant's processes tell is for his own jobs, and pods tell one tenant from another.
+//! Reports of one tenant's processes count for his own jobs, and pods are told apart.
 
 use litd_api::Command;
 use litd_core::{Event, Home, MemoryStore, Owners};
@@ -73,7 +73,7 @@ fn why_not_steered(node: &mut Node, gpu: usize, home: Option<Home>) -> Option<St
     job.why.contains("steering made").then_some(job.why)
 }
 
-/// What was kept of harm that was done to a pod's job.
+/// The record of harm that was done to a pod's job.
 fn harmed(whose: &str) -> MemoryStore {
     let harm = format!("{{{whose},\"job\":\"train\",\"why\":\"0.5 % slower\"}}");
     MemoryStore {
@@ -96,7 +96,7 @@ fn harm_that_one_pod_tells_of_stops_no_other_pod_of_the_same_user() {
 fn harm_of_a_subordinate_id_is_its_owners() {
     let _beside = beside();
     let mut node = Node::with_store(1, 0, config(), harmed("\"uid\":500"));
-    // Its drivers tell of processes of user 1000.
+    // Drivers tell of processes of user 1000.
     let owners = Owners::of("carol:1000:10\n", "carol:x:500:500::/:\n");
     node.core.set_owners(owners);
     assert!(why_not_steered(&mut node, 0, None).is_some());

@@ -35,7 +35,7 @@ impl World {
         gpus.map(floor).sum()
     }
 
-    /// What all caps may add up to now.
+    /// The present bound on the sum of all caps.
     pub fn limit(&self) -> i64 {
         match self.all_said() {
             Some(said) => self.limit_of(&said),
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// What a dead daemon was allowed, its last writes are.
+    /// A dead daemon's last writes were within its own bound.
     pub fn remember_limit(&mut self) {
         self.ledger.last_limit = Some(self.limit());
     }
@@ -69,7 +69,7 @@ impl World {
         let budget = self.budget_set().map_or(gpus, micro);
         let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
         if let Some(safe) = self.left_within() {
-            // What others have set on a CPU socket keeps no other from going back.
+            // A foreign limit on a CPU socket keeps no other device from being restored.
             let theirs =
                 |(hw, said): &(&Hw, &Said)| !hw.is_gpu() && said.state == DeviceState::Foreign;
             let more = |(hw, said): (&Hw, &Said)| (hw.cap - came_with((hw, said))).max(0);
@@ -118,7 +118,7 @@ impl World {
         let bound = !gives_back && self.budget_set().is_some();
         let unseen = |hw: &Hw| {
             let default = hw.range_told.map(|range| micro(range.default));
-            // One that litd has closed because it is off is not read either, and not expected to be reset.
+            // A device that litd has closed because it is off is not read either, and not expected to be reset.
             let changed = hw.cap != hw.known;
             let by_mode = changed && !hw.hold.open && !hw.let_go && self.is_leaving();
             let more = !bound || !hw.is_gpu() || default.is_none_or(|default| hw.cap > default);
@@ -139,7 +139,7 @@ impl World {
     /// Whether there may be less than all planned clocks need: what was found is enough for all
     /// that can be known of them.
     pub(super) fn is_tight(&self, said: &[Said]) -> bool {
-        // One that was found below its floor has to rise to that, at others' expense.
+        // A device found below its floor has to rise to it, at others' expense.
         let rises = |at: usize| {
             let found = said[at].found;
             self.hw[at].is_gpu() && found.is_some_and(|it| it < self.bounds(at, found).floor)
@@ -222,7 +222,7 @@ impl World {
         self.policy() == Policy::CpuSlosh && lent && counts
     }
 
-    /// Other rules hold from now on; a budget that came down has a second.
+    /// New rules hold from now on; a budget that came down has a second.
     pub fn was_reconfigured(&mut self, before: i64) {
         self.ledger.reason |= self.budget_set().is_some();
         self.ledger.old.push((self.now + LOWERED, before));

@@ -18,7 +18,7 @@ const LARGEST: usize = 2_000_000;
 const HANGS: i64 = 5 * SECOND;
 
 impl World {
-    /// Nothing has happened for a while: without jobs all caps are what was found.
+    /// After a quiet time without jobs all caps are those found.
     pub fn check_quiet(&mut self) {
         let Some(status) = self.status() else { return };
         let Some(all) = self.all_said() else { return };
@@ -50,7 +50,7 @@ impl World {
         {
             return;
         }
-        // What has landed late has to be read before it can go back.
+        // A late cap has to be read before it can be undone.
         let unread = |device: usize| self.hw[device].trouble_until > self.now;
         let away = self
             .hw
@@ -77,14 +77,13 @@ impl World {
         watches && theirs && !self.is_in_journal(device)
     }
 
-    /// What peers sent has left no more behind than a node's worth: the daemon written out in
-    /// full is a measure of what it holds.
+    /// Peers can leave no more memory behind than a node's worth: the daemon's debug output is a measure of it.
     pub(super) fn check_size(&mut self, core: &Core<Disk>) {
         let floods = [Fault::Flood, Fault::NoHello, Fault::Garbage];
         if floods.iter().any(|&fault| self.seen.has(fault)) {
             let mut size = format!("{core:?}").len();
             if size > LARGEST {
-                // What the disk holds is bounded by the journal's own rule.
+                // The disk's contents are bounded by the journal's own rule.
                 size = size.saturating_sub(format!("{:?}", self.disk).len());
             }
             if size > LARGEST {
@@ -109,7 +108,7 @@ impl World {
         if !gave_up {
             self.check_clocks("12 stop");
         }
-        // Whatever another device does holds up nobody else's undo.
+        // No device's trouble delays the undo of another.
         let jumped = self.ledger.jumped >= since;
         for (device, said) in said.iter().enumerate() {
             let hw = &self.hw[device];

@@ -1,6 +1,6 @@
-//! Somebody else's cap: what a write is read back as, and is neither the old cap nor the wanted one,
-//! is somebody else's, unless it is within one driver unit of what was wanted or at a limit that the
-//! device names. It is reported, and not overwritten until an administrator resumes the device.
+//! Foreign caps: a value read back after a write that is neither the old cap nor the wanted one is foreign, unless
+//! it is within one driver unit of the wanted one or at a limit that the device names. It is reported, and not
+//! overwritten until an administrator resumes the device.
 
 use litd_api::EventKind;
 use litd_core::{Operation, Reply};
@@ -9,10 +9,10 @@ use litd_power::PowerError;
 use crate::hardware::{Op, SECOND, micro};
 use crate::world::World;
 
-/// What others have set is reported within so long: two readings, a second apart each.
+/// How soon a foreign cap is reported: two readings, a second apart each.
 pub const REPORTED: i64 = 5 * SECOND;
 
-/// What a write was read back as is reported at once.
+/// An unexpected value right after a write is reported at once.
 const AT_ONCE: i64 = SECOND;
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         let now = self.now;
         if let Reply::Set(Err(PowerError::Changed { .. })) = reply {
             let hw = &mut self.hw[device];
-            // Who has set the very cap that was asked for can't be told from litd.
+            // A foreign change to the very cap that was written can't be told from litd's.
             hw.foreign &= hw.cap != micro(wanted);
             hw.foreign_seen |= hw.foreign;
             return;
@@ -36,9 +36,9 @@ impl World {
         }
         let hw = &mut self.hw[device];
         (hw.foreign, hw.foreign_seen) = (true, true);
-        // What was wanted may be done after all, on top of it.
+        // The wanted cap may be done late, on top of it.
         hw.failed_at = Some(now);
-        // What others have taken is nobody's to wait for.
+        // A foreign cap is waited for by nobody.
         (hw.owes, hw.report_due) = (0, Some(now + AT_ONCE));
         if !hw.natural.contains(&held) {
             hw.natural.push(held);
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// What others have set was reported.
+    /// A foreign cap was reported.
     pub fn check_reported(&mut self) {
         let now = self.now;
         if self.core.is_none() || self.stop_sent.is_some() {
@@ -90,7 +90,7 @@ impl World {
             let Some(due) = self.hw[device].report_due else {
                 continue;
             };
-            // What others set just before litd was to set the same looks like litd's own.
+            // A foreign change just before litd was to set the same cap looks like litd's own.
             let entry = self.entry(device);
             let mut ours = entry.iter().flat_map(|it| &it.ours);
             let same = ours.any(|&it| micro(it) == self.hw[device].cap);

@@ -26,7 +26,7 @@ impl World {
         self.stop_sent.is_some() || self.mode() == Mode::Off
     }
 
-    /// What all GPU caps may add up to now that litd leaves, if that is bounded.
+    /// The bound on the sum of all GPU caps now that litd leaves, if there is one.
     pub fn left_within(&self) -> Option<Watts> {
         let caps = &self.config.caps;
         let holds = caps.on_exit == OnExit::Hold && self.is_leaving();
@@ -56,14 +56,14 @@ impl World {
         told.map_or(floor, |told| told.floor.max(floor))
     }
 
-    /// What all GPUs may add up to while litd leaves: no less than what those come to that litd can't
-    /// move, and the floors of the others. Nobody's undo waits for them.
+    /// The bound on the sum of all GPUs while litd leaves: no less than the caps that litd can't move, and the
+    /// floors of the others. No undo waits for them.
     pub(super) fn room_left(&self, safe: i64, said: &[Said]) -> i64 {
         let each = said.iter().enumerate().filter(|&(device, _)| {
             let hw = &self.hw[device];
             hw.is_gpu() && !hw.absent
         });
-        // What can't be written down is not written, but to undo; it is tried again a while after.
+        // A cap that can't be put on record is not written, except to undo; litd tries again a while later.
         let failing = self.disk.with(|disk| disk.is_failing());
         let written = !failing && self.now >= self.ledger.unsure_until;
         let counts = |(device, said): (usize, &Said)| {

@@ -54,7 +54,7 @@ impl World {
         let theirs = hw.natural.contains(&hw.cap) || !ours(hw.cap);
         let told = hw.known != i64::MIN && !ours(hw.known);
         let replaced = matches!((&entry.serial, &hw.identity.serial), (Some(a), Some(b)) if a != b);
-        // What a late write has taken the place of goes back, and not what was found before that.
+        // The foreign cap that a late write has replaced is restored, and not the cap found before that.
         let found = micro(entry.found);
         let outdated = !hw.overwritten.is_empty() && !hw.overwritten.contains(&found);
         if back || theirs || told || replaced || outdated || self.ledger.rotten {
@@ -81,7 +81,7 @@ impl World {
     pub fn check_judged(&mut self) {
         let now = self.now;
         if self.mode() == litd_api::Mode::Off {
-            // Nothing is asked of it until litd has it again.
+            // No one asks it anything until litd has it again.
             for hw in &mut self.hw {
                 hw.range_unknown_since = hw.range_unknown_since.map(|_| now);
             }
@@ -134,7 +134,7 @@ impl World {
         known.or(peers).unwrap_or(0)
     }
 
-    /// What a device counts with among all: what it holds, or no more than litd can know of.
+    /// The watts with which a device counts in the sum: its cap, or no more than litd can know of.
     pub fn weight(&self, device: usize) -> i64 {
         let hw = &self.hw[device];
         match hw.is_judged() {
