@@ -27,19 +27,19 @@ pub const FILE: &str = "audit.jsonl";
 /// The version of the format, in [`Entry::Start`].
 pub const VERSION: u32 = 1;
 
-/// One line.
+/// A line of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Counts from 1, over restarts of the daemon.
     pub seq: u64,
     /// Wall-clock time, seconds since 1970.
     pub unix_seconds: f64,
-    /// What it says.
+    /// The contents.
     #[serde(flatten)]
     pub entry: Entry,
 }
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Entry {
@@ -52,7 +52,7 @@ pub enum Entry {
     },
     /// A device is about to be set.
     Intent(Intent),
-    /// What became of it.
+    /// The outcome of a write.
     Outcome(Outcome),
     /// The cap that the driver says is in force, at the first reading after the write.
     Enforced {
@@ -60,7 +60,7 @@ pub enum Entry {
         intent: u64,
         /// The device's address.
         device: String,
-        /// Its short name.
+        /// The device's short name.
         name: String,
         /// The cap in force.
         enforced_watts: Watts,
@@ -77,9 +77,9 @@ pub enum Entry {
 pub struct Intent {
     /// The device's address.
     pub device: String,
-    /// Its short name.
+    /// The device's short name.
     pub name: String,
-    /// Whose doing it is: `litd`, or `uid 1000` for a cap set by hand.
+    /// The author: `litd`, or `uid 1000` for an override.
     pub actor: String,
     /// Why, in words.
     pub reason: String,
@@ -89,12 +89,12 @@ pub struct Intent {
     /// How many samples of the job had counted by then: the last of them is what it follows from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<u64>,
-    /// What the device was last known to hold; absent if that is not known.
+    /// The cap that the device was last known to hold; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_watts: Option<Watts>,
-    /// What it is set to.
+    /// The cap that is written.
     pub new_watts: Watts,
-    /// What goes back to it in the end; absent if that is not known.
+    /// The cap to restore in the end; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_watts: Option<Watts>,
 }
@@ -106,14 +106,14 @@ pub struct Outcome {
     pub intent: u64,
     /// The device's address.
     pub device: String,
-    /// Its short name.
+    /// The device's short name.
     pub name: String,
     /// How it ended.
     pub result: Ending,
-    /// What the device was read to hold after the write.
+    /// The cap that was read after the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_back_watts: Option<Watts>,
-    /// What went wrong, in words.
+    /// The error, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -124,9 +124,9 @@ pub struct Outcome {
 pub enum Ending {
     /// The device holds what it was set to.
     Confirmed,
-    /// It took the write and holds something else.
+    /// The device accepted the write and holds another cap.
     Differs,
-    /// It could not be set, or not be read afterwards.
+    /// The write failed, or the reading after it.
     Failed,
 }
 
@@ -142,7 +142,7 @@ impl Ending {
     }
 }
 
-/// What a line turned out to be.
+/// A line, parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
     /// A record, as it was written.

@@ -1,4 +1,4 @@
-//! What can be asked of the daemon by those who may.
+//! Commands to the daemon.
 
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use crate::Mode;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
-    /// What all GPU caps of the node may add up to; absent: what the configuration says.
+    /// The most that all GPU caps of the node may add up to; absent: the configured budget.
     SetBudget {
         /// The budget.
         watts: Option<Watts>,
@@ -56,7 +56,7 @@ pub enum Command {
         /// measurement is wrong.
         #[serde(default)]
         same: bool,
-        /// What the order of the blocks is drawn from; absent: the time.
+        /// The seed for the order of the blocks; absent: the time.
         #[serde(default)]
         seed: Option<u64>,
     },
@@ -64,10 +64,10 @@ pub enum Command {
     StopTrial,
     /// A scheduler says that a job begins. May be said twice.
     BeginJob {
-        /// What the scheduler calls it: `slurm-1234`, `pod-UID`.
+        /// The scheduler's name for it: `slurm-1234`, `pod-UID`.
         job: String,
-        /// Its GPUs by number, name, address or UUID, as far as known; others are those that its
-        /// ranks hold.
+        /// The job's GPUs by number, name, address or UUID, as far as known; GPUs that its ranks hold count as
+        /// well.
         #[serde(default)]
         gpus: Vec<String>,
         /// Whether its GPUs are not to be steered until it ends, nor their clocks locked. What is
@@ -78,9 +78,9 @@ pub enum Command {
     /// A scheduler says that a job has ended, begun or not. Answered within 1.2 s, once its GPUs'
     /// caps are as they were found and their clocks are free, or with what is not.
     EndJob {
-        /// What the scheduler calls it.
+        /// The scheduler's name for it.
         job: String,
-        /// Its GPUs.
+        /// The job's GPUs.
         #[serde(default)]
         gpus: Vec<String>,
     },
@@ -90,21 +90,21 @@ pub enum Command {
     EndLease,
 }
 
-/// What a fleet controller rules for a time. It is renewed by granting it again, by the same
-/// controller. When it ends, the configuration rules again, and `caps.safe_budget` if there is one.
+/// Mode and budget that a fleet controller sets for a time. The same controller renews the lease by granting it
+/// again. When it ends, the configuration rules again, and `caps.safe_budget` if there is one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
-    /// Who rules: 1 to 64 bytes.
+    /// The controller's name: 1 to 64 bytes.
     pub controller: String,
     /// How long, in seconds: 1 to 86,400.
     pub seconds: f64,
-    /// What litd is to do, in place of what the configuration says; absent: that. A configured
-    /// `off` and a kill switch are stronger.
+    /// The mode, in place of the configured one; absent: the configured one. A configured `off` and a kill switch
+    /// are stronger.
     #[serde(default)]
     pub mode: Option<Mode>,
-    /// What all GPU caps may add up to, in watts, where the administrator's own budget is not
-    /// less; absent: no more than that.
+    /// The most that all GPU caps may add up to, in watts, unless the administrator's own budget is less; absent:
+    /// only the administrator's.
     #[serde(default)]
     pub budget: Option<Watts>,
 }
@@ -112,13 +112,13 @@ pub struct Lease {
 /// The answer to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Done {
-    /// What was done, in words.
+    /// The actions taken, in words.
     pub message: String,
 }
 
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What is wrong and what to do, in words.
+    /// The error and a remedy, in words.
     pub error: String,
 }

@@ -1,8 +1,8 @@
-//! What happened, and why.
+//! Events and their reasons.
 
 use serde::{Deserialize, Serialize};
 
-/// What kind of thing happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -16,11 +16,11 @@ pub enum EventKind {
     Adjustment,
     /// Caps go back to what was found.
     Restore,
-    /// Somebody else changed a cap, or a device was reset.
+    /// A foreign change of a cap, or a reset of a device.
     Foreign,
     /// An administrator asked for something.
     Command,
-    /// Something failed: a device, the journal, a peer.
+    /// A failure of a device, the journal or a peer.
     Fault,
     /// A trial begins or ends, or the permanent hold-out shows something.
     Trial,
@@ -44,14 +44,14 @@ impl EventKind {
     }
 }
 
-/// One thing that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Counts from 1 since the daemon's start.
     pub seq: u64,
     /// Wall-clock time, seconds since 1970.
     pub unix_seconds: f64,
-    /// What kind of thing.
+    /// The kind.
     pub kind: EventKind,
     /// Whether a person should look at it.
     pub warning: bool,
@@ -61,14 +61,14 @@ pub struct Event {
     /// The device it is about, by address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// What and why, in words.
+    /// The event and its reason, in words.
     pub text: String,
 }
 
 /// The answer to `GET /v1/events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Events {
-    /// Those after the asked-for number that are still kept, oldest first.
+    /// Events after the asked-for number that are still kept, oldest first.
     pub events: Vec<Event>,
     /// The number of the newest event; ask for what comes after it next time.
     pub last: u64,

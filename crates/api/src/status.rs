@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The answer to `GET /v1/status`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// What runs.
+    /// The running program.
     pub build: BuildInfo,
     /// Seconds since the daemon started.
     pub uptime_seconds: f64,
@@ -28,17 +28,17 @@ pub struct Status {
     pub totals: Totals,
 }
 
-/// What program this is.
+/// The version of a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BuildInfo {
-    /// Its version.
+    /// The version.
     pub version: String,
     /// A hash of the configuration in force, defaults included: 16 hexadecimal digits.
     #[serde(default)]
     pub configuration: String,
 }
 
-/// What the daemon does on this node.
+/// The daemon's mode on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -68,10 +68,10 @@ impl Mode {
     }
 }
 
-/// What a fleet controller rules, for a time.
+/// A fleet controller's lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LeaseStatus {
-    /// Who it was granted to.
+    /// The controller that holds it.
     pub controller: String,
     /// The mode, if it has one.
     pub mode: Option<Mode>,
@@ -99,7 +99,7 @@ impl LeaseStatus {
 /// The node as a whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// What the daemon does.
+    /// The mode in force.
     pub mode: Mode,
     /// Why that is not just what the configuration says: a kill switch, a lease, a canary.
     #[serde(default)]
@@ -109,35 +109,35 @@ pub struct NodeStatus {
     pub lease: Option<LeaseStatus>,
     /// The policy's name.
     pub policy: String,
-    /// What all GPU caps may add up to.
+    /// The most that all GPU caps may add up to.
     pub budget: Watts,
-    /// What the CPU sockets' limits have been lowered by: GPU caps may add up to this much more
+    /// The watts by which CPU sockets' limits have been lowered: GPU caps may add up to this much more
     /// (cpu-slosh).
     #[serde(default)]
     pub lent: Watts,
-    /// What all GPU caps add up to now.
+    /// The present sum of all GPU caps.
     pub caps: Watts,
-    /// What the GPUs draw; absent if any can't tell.
+    /// Power of all GPUs; absent if any can't tell.
     pub power: Option<Watts>,
     /// To whose jobs steering has done harm: those users' jobs are not steered until `litctl resume`.
     #[serde(default)]
     pub harm: Option<String>,
-    /// Somebody else sets caps here too, so the node is only observed until it is resumed.
+    /// Whether foreign changes were found, so that the node is only observed until it is resumed.
     #[serde(default)]
     pub yielded: bool,
     /// GPUs, by PCI address, that are on the bus and not litd's: their driver came up after litd had looked
     /// for devices. Within a budget each counts with the highest cap of the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmanaged: Vec<String>,
-    /// What the node as a whole draws, where its BMC tells.
+    /// Power of the node as a whole, where its BMC tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<NodePower>,
-    /// One line for people.
+    /// A line for people.
     pub summary: String,
 }
 
 impl NodeStatus {
-    /// What all GPU caps may add up to now, in words: the budget, and what CPU sockets lend.
+    /// The most that all GPU caps may add up to now, in words: the budget, and the watts that CPU sockets lend.
     #[must_use]
     pub fn allowance(&self) -> String {
         match self.lent > Watts::ZERO {
@@ -150,9 +150,9 @@ impl NodeStatus {
 /// The node's power as its BMC tells. What it has not told of late is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodePower {
-    /// Who tells: `redfish`, `ipmi` or `acpi`.
+    /// The source: `redfish`, `ipmi` or `acpi`.
     pub source: Option<String>,
-    /// What the node draws.
+    /// The node's power.
     pub power: Option<Watts>,
     /// The BMC's limit on it.
     pub cap: Option<Watts>,
@@ -164,12 +164,12 @@ pub struct NodePower {
     pub failed: Option<u32>,
     /// Why the node is short of power, if it is: no cap rises.
     pub alarm: Option<String>,
-    /// What of the node's power is not GPU's or CPU's: what all but one in a thousand readings stay
-    /// below; absent before five minutes' worth of them, if none is configured.
+    /// Power of all other parts than GPUs and CPUs: the 99.9th percentile of the readings; absent before five
+    /// minutes' worth of them, unless configured.
     pub reserve: Option<Watts>,
-    /// What the node may draw, if configured.
+    /// The node's budget, if configured.
     pub budget: Option<Watts>,
-    /// What that leaves to the GPUs.
+    /// The part of it that is left to the GPUs.
     pub bound: Option<Watts>,
     /// Peaks while no job was steered.
     pub before: NodePeaks,
@@ -182,13 +182,13 @@ pub struct NodePower {
 pub struct NodePeaks {
     /// Readings so far.
     pub readings: u64,
-    /// What all but one in a thousand of them stay at or below (of less, the largest).
+    /// The 99.9th percentile of the readings (of less than a thousand, the largest).
     pub peak: Option<Watts>,
     /// The same of the change from one reading to the next, in watts per second.
     pub ramp_watts_per_second: Option<f64>,
 }
 
-/// What a device is to its job.
+/// The role of a device in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceRole {
@@ -224,12 +224,12 @@ impl DeviceRole {
 pub enum DeviceState {
     /// litd may move its cap.
     Ours,
-    /// Somebody else changed its cap: it is left alone until an administrator resumes it.
+    /// A foreign cap is in force: the device is left alone until an administrator resumes it.
     Foreign,
     /// An administrator took it back: it is left alone until resumed.
     Released,
-    /// It refuses, lies or does not answer: it is left alone until resumed, and counted with
-    /// the most that it may hold.
+    /// The device refuses, lies or does not answer: it is left alone until resumed, and counted with the most that
+    /// it may hold.
     Faulty,
 }
 
@@ -246,27 +246,27 @@ impl DeviceState {
     }
 }
 
-/// What bounds a GPU's clock.
+/// The limiter of a GPU's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limiter {
-    /// Its cap: more power would make it faster.
+    /// The cap: more power would make the GPU faster.
     Power,
     /// A limit in force that is lower than its cap (firmware, BMC).
     Enforced,
     /// The chip is too hot.
     Heat,
-    /// Its memory is too hot.
+    /// The memory is too hot.
     Memory,
-    /// Its voltage regulators are at their limit.
+    /// The voltage regulators are at their limit.
     Regulator,
     /// The system pulled the power brake.
     PowerBrake,
     /// Hardware slows it down and does not say why.
     Hardware,
-    /// None of these: it idles, waits, or runs at its highest clock.
+    /// No limiter: the GPU idles, waits, or runs at its highest clock.
     None,
-    /// Nobody can tell.
+    /// Unknown.
     #[default]
     Unknown,
 }
@@ -289,7 +289,7 @@ impl Limiter {
     }
 }
 
-/// One device.
+/// A device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// `gpu3`, `cpu0`: short name in texts.
@@ -311,7 +311,7 @@ pub struct DeviceStatus {
     /// Whether its job opted out: it is not steered, and its clocks are not locked.
     #[serde(default)]
     pub opted_out: bool,
-    /// What it is to its job.
+    /// The role in its job.
     pub role: DeviceRole,
     /// The job that uses it.
     pub job: Option<String>,
@@ -338,7 +338,7 @@ pub struct DeviceStatus {
     /// Why it holds its cap, or is left alone: what the audit log says of a write to it.
     #[serde(default)]
     pub why: String,
-    /// What limits it at the moment.
+    /// The limiter at the moment.
     #[serde(default)]
     pub limiter: Limiter,
     /// Whether heat or hardware throttles it.
@@ -350,22 +350,22 @@ pub struct DeviceStatus {
     /// For so many seconds of being steered it has needed more than the others.
     #[serde(default)]
     pub needs_more_seconds: f64,
-    /// Its lead value in the last sample, which is summed over the kernels of an iteration.
+    /// The lead value of the last sample, summed over the kernels of an iteration.
     pub lead: Option<Millis>,
     /// By how much it started a kernel before the last GPU did, on average over those kernels.
     #[serde(default)]
     pub lead_per_kernel: Option<Millis>,
-    /// Its busy fraction in the last sample.
+    /// The busy fraction of the last sample.
     pub busy: Option<f64>,
     /// The plan that its rank follows, where it follows one (Perseus).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
 }
 
-/// What a plan's clocks come to on one GPU.
+/// A plan's clocks on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PlanStatus {
-    /// What its clocks are locked to now.
+    /// The present locked clock.
     pub locked: Option<Hertz>,
     /// The cap that the clocks of the last minute need, as measured: below that it is not lowered.
     /// Absent while it is not known; then it is not lowered at all.
@@ -385,7 +385,7 @@ pub enum JobState {
     Observe,
     /// Measured before the first adjustment.
     WarmUp,
-    /// One adjustment per window.
+    /// An adjustment per window.
     Adjusting,
     /// Caps are held.
     Converged,
@@ -393,7 +393,7 @@ pub enum JobState {
     Drift,
     /// An adjustment did harm: caps are back, the law pauses.
     Rollback,
-    /// Nothing was heard for too long.
+    /// No frame has come for too long.
     Stale,
     /// A device of its is not litd's to move, or the journal can't be written.
     Suspended,
@@ -417,12 +417,12 @@ impl JobState {
     }
 }
 
-/// One rank.
+/// A rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankStatus {
-    /// Its rank in the job.
+    /// The number in the job.
     pub rank: u32,
-    /// Its device's address.
+    /// The device's address.
     pub device: String,
     /// Whether it is connected.
     pub connected: bool,
@@ -430,10 +430,10 @@ pub struct RankStatus {
     pub iteration: u64,
 }
 
-/// One job.
+/// A job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
-    /// Its name.
+    /// The job's name.
     pub name: String,
     /// The user that runs it.
     pub uid: u32,
@@ -444,9 +444,9 @@ pub struct JobStatus {
     /// How its trial or its hold-out holds its caps now, in words; absent: neither does.
     #[serde(default)]
     pub trial: Option<String>,
-    /// Its ranks on this node.
+    /// The job's ranks on this node.
     pub ranks: Vec<RankStatus>,
-    /// Its share of the node's budget.
+    /// The job's share of the node's budget.
     pub budget: Watts,
     /// Mean iteration time of late.
     pub iteration_time: Option<Millis>,
@@ -460,7 +460,7 @@ pub struct JobStatus {
     pub bad_samples: u64,
     /// Every how many iterations one is profiled; 0: none.
     pub sampling_period: u64,
-    /// Which share of the job's time that takes; absent before enough iterations were profiled.
+    /// The share of the job's time that profiling takes; absent before enough iterations were profiled.
     #[serde(default)]
     pub sampling_overhead: Option<f64>,
     /// Histogram of iteration times: (upper bound in seconds, iterations up to it), cumulative;
@@ -473,7 +473,7 @@ pub struct JobStatus {
 /// A job of which a scheduler has said that it begins (`litctl job begin`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AnnouncedJob {
-    /// What the scheduler calls it: `slurm-1234`.
+    /// The scheduler's name for it: `slurm-1234`.
     pub id: String,
     /// When, in seconds since 1970.
     pub since: f64,
@@ -486,7 +486,7 @@ pub struct AnnouncedJob {
 /// A counter with up to two labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// What is counted: a kind of error, a reason of refusal. One of a fixed set.
+    /// The kind of error or the reason of refusal, out of a fixed set.
     pub kind: String,
     /// The back end, or empty.
     pub backend: String,

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct Trials {
     /// The trial under way, or the last one; it outlives the daemon.
     pub report: Option<Report>,
-    /// What the permanent hold-out shows of each job that is steered.
+    /// The permanent hold-out's results for each job that is steered.
     pub hold_outs: Vec<HoldOutStatus>,
     /// To whose jobs steering has done harm: those users' jobs are not steered until `litctl resume`.
     pub harm: Option<String>,
 }
 
-/// What the permanent hold-out shows of one job. Differences are balanced minus found, as shares.
+/// The permanent hold-out's results for one job. Differences are balanced minus found, as shares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HoldOutStatus {
     /// The job.
@@ -29,6 +29,6 @@ pub struct HoldOutStatus {
     pub power: Option<Estimate>,
     /// Comparisons within which a loss of 0.5 % of throughput is found and stopped.
     pub to_find: Option<u32>,
-    /// What is going on, in words.
+    /// The present activity, in words.
     pub now: String,
 }

@@ -1,4 +1,4 @@
-//! What the live views share: `litlab demo` and `litctl top`.
+//! Common parts of the live views: `litlab demo` and `litctl top`.
 
 use std::io;
 use std::ops::Range;
@@ -108,17 +108,17 @@ pub fn chart(screen: &mut Frame, area: Rect, title: String, values: &[f64], rang
     screen.render_widget(sparkline, area);
 }
 
-/// One thing that happened.
+/// An event in the list.
 pub struct Entry<'a> {
     /// When.
     pub label: String,
-    /// What.
+    /// The text.
     pub text: &'a str,
     /// How it is to look.
     pub style: Style,
 }
 
-/// What happened, newest first; texts are wrapped beside their labels.
+/// Events, newest first; texts are wrapped beside their labels.
 pub fn news<'a>(
     area: Rect,
     title: &'a str,
@@ -150,7 +150,7 @@ pub fn foot() -> Span<'static> {
     Span::styled(" q quits", Style::new().add_modifier(Modifier::DIM))
 }
 
-/// What stands out.
+/// Style of emphasis.
 pub fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }

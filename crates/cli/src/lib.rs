@@ -1,5 +1,5 @@
-//! What the programs at a terminal share, litctl and litlab: how they print and draw, and the commands
-//! that differ only in whether their input is measured (litctl) or SIMULATED (litlab).
+//! Common parts of the programs at a terminal, litctl and litlab: printing, drawing, and the commands that differ
+//! only in whether their input is measured (litctl) or SIMULATED (litlab).
 
 pub mod colours;
 pub mod draw;
@@ -18,7 +18,7 @@ mod samples;
 
 use std::str::FromStr;
 
-/// What a command ends with; the error's text is all that a user sees.
+/// The result of a command; the error's text is all that a user sees.
 pub type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Reads a number of a list, in which people write spaces after commas.

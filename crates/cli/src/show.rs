@@ -5,14 +5,14 @@ use litd_units::{Hertz, Nanos};
 
 /// The head of a table, a name that a paragraph is about.
 pub const HEAD: Style = Style::new().bold();
-/// What is not of a real node.
+/// Style of simulated values.
 pub const SIMULATED: Style = AnsiColor::Magenta.on_default().bold();
-/// What a person should look at.
+/// Style of values that a person should look at.
 pub const WARNING: Style = AnsiColor::Yellow.on_default();
-/// What only completes the picture.
+/// Style of secondary values.
 pub const DIM: Style = Style::new().dimmed();
 
-/// What shows where a value is absent.
+/// The mark of an absent value.
 pub const ABSENT: &str = "-";
 
 /// A value as it is to be shown, or a dash.

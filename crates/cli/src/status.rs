@@ -75,7 +75,7 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
     paragraph(out, &version, &lines)
 }
 
-/// What the node as a whole draws, and what that leaves to the GPUs.
+/// The node's power, and the part left to the GPUs.
 fn chassis(told: &NodePower) -> String {
     let source = told.source.as_deref().unwrap_or("its BMC");
     let mut text = match told.power {
@@ -167,7 +167,7 @@ fn row(device: &DeviceStatus) -> String {
     )
 }
 
-/// What the table has no column for and a person should know.
+/// Remarks on a device for which the table has no column.
 fn remarks(device: &DeviceStatus) -> Vec<String> {
     let resume = format!("`litctl resume {}` steers it again", device.name);
     let state = match device.state {
@@ -202,7 +202,7 @@ fn remarks(device: &DeviceStatus) -> Vec<String> {
         .collect()
 }
 
-/// What slows a device down besides its power limit.
+/// The limiter of a device besides power.
 fn throttled(device: &DeviceStatus) -> Option<&'static str> {
     Some(match device.limiter {
         Limiter::Heat => "heat throttles it",

@@ -11,7 +11,7 @@ use litd_traces::{Choice, Timeline, Trace, join};
 
 use crate::output::count;
 
-/// What takes less time than this needs no progress bar.
+/// Work that takes less time than this gets no progress bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Recorded ranks that are to be played to a daemon.
@@ -46,7 +46,8 @@ impl Recorded {
     }
 }
 
-/// What was played: iterations told of on each rank, and how many of them the daemon has asked for.
+/// A summary of a replay: the iterations that were reported on each rank, and how many of them the daemon has
+/// asked for.
 #[must_use]
 pub fn played(iterations: u64, ranks: usize, sampled: u64) -> String {
     format!(

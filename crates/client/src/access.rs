@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::unistd::{Gid, Group};
 
-/// What is wrong with the socket and what to do.
+/// The problem with the socket and a remedy.
 pub fn why(socket: &Path, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! What an answer says, made fit for a terminal.
+//! The text of an answer, made fit for a terminal.
 
 use hyper::StatusCode;
 use litd_api::Problem;

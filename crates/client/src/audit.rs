@@ -14,12 +14,12 @@ const MOST: usize = 1000;
 /// Nor a longer one, in bytes: `audit.file_bytes` is at most so much, but for the last record.
 const LONGEST: u64 = 2 << 30;
 
-/// What was read.
+/// The records that were read.
 #[derive(Debug, Default)]
 pub struct Read {
     /// The lines that are records.
     pub lines: Vec<Line>,
-    /// What is wrong with the log, in words.
+    /// Damage to the log, in words.
     pub damage: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl Log {
         }
     }
 
-    /// All that was not read yet.
+    /// Reads all new records.
     ///
     /// # Errors
     /// A file of it can't be read; the error names it.
@@ -64,7 +64,7 @@ impl Log {
         for path in std::mem::take(&mut self.older).into_iter().rev() {
             match files::read(&path, LONGEST) {
                 Ok(bytes) => self.lines(&path, &bytes, &mut read),
-                // It has just become older than what is kept.
+                // The file has just been removed as the oldest.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(named(&path, &error)),
             }

@@ -1,19 +1,19 @@
-//! What can be wrong between a program and litd.
+//! Errors between a program and litd.
 
 use std::path::PathBuf;
 
 /// Why the daemon did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Nobody is there, or nobody may go there.
+    /// No process listens there, or the user may not connect.
     #[error("{}: {why}", socket.display())]
     Unreachable {
         /// The control socket.
         socket: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The problem and a remedy.
         why: String,
     },
-    /// Somebody is there and says nothing.
+    /// The connection was accepted, but no answer came.
     #[error(
         "{}: litd took the call and did not answer within {seconds} s (systemctl status litd)",
         socket.display()
@@ -24,7 +24,7 @@ pub enum ControlError {
         /// How long that is.
         seconds: f64,
     },
-    /// Something answers that does not speak as litd does.
+    /// The answer does not follow litd's protocol.
     #[error("litd's answer can't be read: {0}")]
     Answer(String),
     /// litd says no.

@@ -12,14 +12,14 @@ pub struct Follow {
     newest: Option<Event>,
 }
 
-/// What came since.
+/// The news since the last poll.
 #[derive(Debug, Default, PartialEq)]
 pub struct News {
     /// Whether the daemon has started anew in between.
     pub restarted: bool,
     /// How many events came and are no longer kept.
     pub lost: u64,
-    /// Those that are kept, oldest first.
+    /// Events that are kept, oldest first.
     pub events: Vec<Event>,
 }
 
@@ -33,7 +33,7 @@ impl Follow {
         }
     }
 
-    /// What came since.
+    /// Reads the news since the last poll.
     ///
     /// # Errors
     /// As [`Client::status`].
@@ -71,7 +71,7 @@ impl Follow {
     fn take(&mut self, answer: Events) -> News {
         let known = self.newest.as_ref().map(|event| event.seq);
         let again = answer.events.iter().any(|event| Some(event.seq) == known);
-        // What was asked for again and is no longer kept is not lost: it was given out.
+        // An event that was given out before and is no longer kept does not count as lost.
         let lost = match known {
             Some(_) if !again => answer.lost.saturating_sub(1),
             _ => answer.lost,

@@ -1,4 +1,4 @@
-//! One HTTP request and its answer over a unix socket, bounded in time and size.
+//! An HTTP request and its answer over a unix socket, bounded in time and size.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// The longest answer: the status of the largest node with the longest names is far below.
 const LONGEST: usize = 16 << 20;
 
-/// What is asked for.
+/// A request.
 pub enum Request {
     /// A path, and its query.
     Get(String),
@@ -44,7 +44,7 @@ impl Exchange {
         Self::within(socket, PATIENCE)
     }
 
-    /// One that waits for so long.
+    /// A connection that waits for at most so long.
     pub fn within(socket: &Path, patience: Duration) -> Result<Self, ControlError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Self {
@@ -94,7 +94,7 @@ pub async fn converse(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| broken(&error))?;
-    // What it ends with, the request ends with as well.
+    // Errors of the connection end the request as well.
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     let answer = answer.map_err(|error| broken(&error))?;
@@ -141,7 +141,7 @@ async fn connect(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// What an error goes back to: hyper's own text names the step only.
+/// The causes of an error: hyper's own text names the step only.
 fn sources(error: &dyn std::error::Error) -> String {
     std::iter::successors(error.source(), |error| error.source())
         .map(|source| format!(": {source}"))

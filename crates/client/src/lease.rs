@@ -18,7 +18,7 @@ use crate::{Client, ControlError};
 /// A file that was not written to for so long is whole.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// One that is written to is read so often.
+/// How often to read a file that is being written.
 const READ: u32 = 4;
 
 /// A lease that has no whole second left is none.
@@ -35,7 +35,7 @@ struct Document {
     nodes: BTreeMap<String, Terms>,
 }
 
-/// What is wanted of all nodes, or of one.
+/// The terms for all nodes, or for one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Terms {
@@ -43,7 +43,7 @@ struct Terms {
     budget: Option<f64>,
 }
 
-/// What a file grants a node.
+/// The lease that a file grants a node.
 #[derive(Debug, PartialEq)]
 pub struct Grant {
     terms: Terms,
@@ -52,7 +52,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// What the file grants `node` now: for `seconds` at most, and no longer than the file is valid.
+    /// The lease that the file grants `node` now: for `seconds` at most, and no longer than the file is valid.
     ///
     /// # Errors
     /// In words, with the file's name: it can't be read, is no such file, grants this node nothing, or is no

@@ -42,7 +42,7 @@ impl Client {
         })
     }
 
-    /// One that gives up after so long.
+    /// A client that gives up after so long.
     ///
     /// # Errors
     /// As [`Self::new`].

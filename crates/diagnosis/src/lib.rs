@@ -7,11 +7,11 @@
 
 use serde::Serialize;
 
-/// What holds a node back.
+/// The cause that holds a node back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Nothing does.
+    /// No cause.
     Healthy,
     /// A GPU's clock is slow. Kernels can't tell whether heat makes it so.
     SlowClock,
@@ -35,7 +35,7 @@ impl Cause {
     }
 }
 
-/// What a GPU's kernels show, in one iteration or on average over several.
+/// Marks of a GPU's kernels, in one iteration or on average over several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Marks {
     /// How much longer than the median GPU's its kernels that follow the clock take, of those
@@ -54,7 +54,7 @@ pub struct Marks {
     pub slower_link: f64,
 }
 
-/// What counts as a mark.
+/// Thresholds of marks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Kernels that take longer by less than this share are not slower.
@@ -70,7 +70,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What single iterations of real nodes differ by without a cause, and no level.
+    /// Differences between single iterations of real nodes without a cause, which are no level.
     pub const OF_TRACES: Self = Self {
         slower: 0.006,
         idle: 0.005,
@@ -101,15 +101,15 @@ const EXPLAINS: f64 = 0.5;
 /// The answer, with what it rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// What holds the node back.
+    /// The cause that holds the node back.
     pub cause: Cause,
     /// The GPU that is last, by its position; none of no GPUs.
     pub last: Option<usize>,
-    /// Those far ahead of it, with which it is compared.
+    /// The GPUs far ahead of it, with which it is compared.
     pub ahead: Vec<usize>,
     /// How far the first and the last GPU are apart, in the unit of the leads.
     pub spread: f64,
-    /// What sets the last GPU apart from those that are far ahead of it: its marks less theirs.
+    /// The marks of the last GPU less those of the GPUs far ahead of it.
     pub apart: Marks,
     /// The share of the time in which the last GPU's own queue was empty.
     pub idle: f64,
@@ -160,7 +160,7 @@ pub fn diagnose(
         return verdict;
     };
     verdict.spread = leads[first] - leads[last];
-    // Those that are late by nearly as much may be late for the same reason: they are no measure.
+    // GPUs that are late by nearly as much may be late for the same reason, and are not compared with.
     let far = leads[last] + verdict.spread / 2.0;
     let ahead = Vec::from_iter(order.into_iter().filter(|&gpu| leads[gpu] >= far));
     verdict.apart = apart(marks, last, &ahead);
@@ -168,7 +168,7 @@ pub fn diagnose(
     verdict.clock_below = clock_below(clocks, last, &ahead);
     verdict.ahead = ahead;
     verdict.seen = seen(&verdict.apart, verdict.clock_below, limits);
-    // Its kernels must be known to be as fast.
+    // The kernels must be known to be as fast.
     let unexplained = verdict.seen.is_empty() && verdict.apart.slower_compute.is_some();
     if unexplained && verdict.spread >= limits.level && verdict.idle > MOSTLY_WAITS {
         verdict.seen.push(Cause::HostBound);
@@ -233,7 +233,7 @@ fn apart(marks: &[Marks], gpu: usize, others: &[usize]) -> Marks {
         };
         Some((1.0 + value(&own)?) / (1.0 + theirs) - 1.0)
     };
-    // That of a difference between this GPU and the median of the others.
+    // The error of a difference between this GPU and the median of the others.
     let count = others.len().max(1) as f64;
     let wider = (1.0 + 1.57 / count).sqrt();
     Marks {
@@ -246,8 +246,8 @@ fn apart(marks: &[Marks], gpu: usize, others: &[usize]) -> Marks {
     }
 }
 
-/// Which GPUs wait for their hosts, whether or not anybody waits for them: their queues are empty
-/// for longer than the median GPU's.
+/// GPUs that wait for their hosts, whether or not other GPUs wait for them: their queues are empty for longer than
+/// the median GPU's.
 #[must_use]
 pub fn waiting_for_hosts(marks: &[Marks], limits: &Limits) -> Vec<bool> {
     let middle = median(marks.iter().map(|mark| mark.idle).collect()).unwrap_or(0.0);
@@ -279,7 +279,7 @@ fn seen(apart: &Marks, clock_below: Option<f64>, limits: &Limits) -> Vec<Cause> 
     causes
 }
 
-/// What slower kernels speak for: a slow clock, more work, or both.
+/// The causes that slower kernels suggest: a slow clock, more work, or both.
 fn slowness(apart: &Marks, clock_below: Option<f64>, limits: &Limits) -> Vec<Cause> {
     let counts = |slower: f64, uncertainty: Option<f64>| {
         slower > limits.slower.max(SURE * uncertainty.unwrap_or(0.0))
@@ -427,7 +427,7 @@ mod tests {
         };
         assert_eq!(told([0.0, 9.0, 0.0, 9.5], [0.03, 0.0, 0.03, 0.0]), [0, 2]);
         assert_eq!(told([0.4, 9.0, 0.0, 9.5], [0.031, 0.0, 0.03, 0.0]), [0, 2]);
-        // One that comes as late and is as fast as the others was made late by the slow one.
+        // A GPU that is as late and as fast as the others was delayed by the slow one.
         assert_eq!(told([0.0, 9.0, 0.0, 9.5], [0.03, 0.0, 0.0, 0.0]), [0]);
         assert_eq!(told([0.0, 9.0, 1.5, 9.5], [0.03, 0.0, 0.03, 0.0]), [0]);
         // Nor is one whose kernels are slower for another reason.

@@ -1,4 +1,4 @@
-//! What is kept of one GPU's speed.
+//! Statistics of one GPU's speed.
 
 use crate::bins::TimeBins;
 use crate::sketch::Sketch;

@@ -1,4 +1,4 @@
-//! What the samples of all nodes tell.
+//! The result from the samples of all nodes.
 
 use std::collections::BTreeMap;
 
@@ -38,15 +38,15 @@ impl Triple {
 /// A GPU that is to be repaired.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slow {
-    /// Its node.
+    /// The node.
     pub node: String,
-    /// Its name.
+    /// The GPU's name.
     pub gpu: String,
     /// By how much it is slower than its node's median, in per cent.
     pub slower_pct: f64,
 }
 
-/// What the data can't tell, and of how many nodes.
+/// A question that the data can't answer, and on how many nodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gap {
     /// The key that is null, or zero, there.
@@ -80,9 +80,9 @@ pub struct FleetEstimate {
     pub hottest_is_slowest_by_chance: Option<f64>,
     /// Upper bounds: means over the GPUs of the nodes that have one, of gpu-red over their power.
     pub bound: Bound,
-    /// What gpu-red saves at other slopes than the least, as of a node, in per cent.
+    /// The saving of gpu-red at other slopes than the least, of a node, in per cent.
     pub gpu_red_at_slopes: BTreeMap<&'static str, f64>,
-    /// What all nodes draw less at most, W.
+    /// The largest reduction of all nodes' power, W.
     pub watts: PerPolicy,
     /// Mean over the nodes, an hour.
     pub values: PerPolicy,
@@ -94,16 +94,16 @@ pub struct FleetEstimate {
     pub repair_limit_pct: Option<f64>,
     /// 95 % intervals of the means, from how nodes differ.
     pub intervals: Intervals,
-    /// What the data can't tell.
+    /// Questions that the data can't answer.
     pub cannot_tell: Vec<Gap>,
 }
 
-/// What the samples tell.
+/// The result from the samples.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Estimate {
     /// Each node.
     pub nodes: Vec<NodeEstimate>,
-    /// All of them.
+    /// The whole fleet.
     pub fleet: FleetEstimate,
 }
 
@@ -297,7 +297,7 @@ fn mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     (weight > 0.0).then(|| sum / weight)
 }
 
-/// What can't be told, the most frequent first.
+/// Questions that the data can't answer, the most frequent first.
 fn gaps(nodes: &[NodeEstimate], compared: &[Compared]) -> Vec<Gap> {
     let mut counted: BTreeMap<(&'static str, &str), usize> = BTreeMap::new();
     for node in nodes {

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::gpu::{Gpu, MOST_GPUS, Order};
 use crate::sample::Sample;
 
-/// All that is kept of the samples of a fleet's nodes.
+/// Statistics of a fleet's samples.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     nodes: HashMap<Box<str>, HashMap<Box<str>, Gpu>>,
@@ -14,7 +14,7 @@ pub struct Fleet {
     seen: Seen,
 }
 
-/// What was noticed while samples came.
+/// Counts of samples that came in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Samples that counted.
@@ -68,7 +68,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// What was noticed so far.
+    /// The counts so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.seen

@@ -1,4 +1,4 @@
-//! What is kept of one GPU.
+//! Statistics of one GPU.
 
 use litd_api::Limiter;
 
@@ -21,7 +21,7 @@ pub(crate) const LIMITERS: [Limiter; 9] = [
     Limiter::Unknown,
 ];
 
-/// What is kept of one GPU's samples: about three kilobytes, however many there are.
+/// Statistics of one GPU's samples: about three kilobytes, however many samples there are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Gpu {
     pub(crate) samples: u32,
@@ -49,7 +49,7 @@ pub struct Gpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
     Next,
-    /// It says the same of the same moment: it does not count again.
+    /// The same values at the same moment as before: not counted again.
     Repeated,
     Earlier,
 }

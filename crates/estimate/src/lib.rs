@@ -1,10 +1,10 @@
-//! What a fleet's nodes could gain at most from moving power between their GPUs, from telemetry that
-//! their owner already has. No I/O, no clock: samples go in one by one, an [`Estimate`] comes out.
+//! Upper bounds of a fleet's gains from moving power between GPUs, from telemetry that the owner already has. No
+//! I/O, no clock: samples go in one by one, an [`Estimate`] comes out.
 //!
-//! - [`Sample`]: one reading of one GPU; values that no GPU has are kept out of it ([`Quantity`]).
-//! - [`Fleet`]: what is kept of the samples, a few kilobytes for each GPU however many there are.
-//! - [`Estimate`]: per node and for the fleet what limits the GPUs, how far apart they are, whether
-//!   that persists, an upper bound of each policy's gain, and what the data can't tell.
+//! - [`Sample`]: one reading of one GPU; impossible values are dropped ([`Quantity`]).
+//! - [`Fleet`]: statistics of the samples, a few kilobytes for each GPU however many samples there are.
+//! - [`Estimate`]: per node and for the fleet the limiters of the GPUs, how far apart they are, whether that
+//!   persists, an upper bound of each policy's gain, and questions that the data can't answer.
 //!
 //! docs/estimate.md derives the bounds and names their assumptions.
 

@@ -1,4 +1,4 @@
-//! What one node's samples tell.
+//! The result from one node's samples.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl Range {
     }
 }
 
-/// One number for each policy.
+/// A number for each policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct PerPolicy {
     /// gpu-red.
@@ -95,7 +95,7 @@ pub(crate) const NOT_IN_BOTH_HALVES: &str =
 /// A node. What the data can't tell is `None`, and `why` has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NodeEstimate {
-    /// Its name.
+    /// The node's name.
     pub node: String,
     /// How many GPUs it has.
     pub gpus: usize,
@@ -113,9 +113,9 @@ pub struct NodeEstimate {
     pub hottest_is_slowest: Option<bool>,
     /// Upper bounds.
     pub bound: Bound,
-    /// What the node draws less at most, W.
+    /// The largest reduction of the node's power, W.
     pub watts: PerPolicy,
-    /// What each bound is worth, an hour.
+    /// The value of each bound, per hour.
     pub values: PerPolicy,
     /// The largest of them.
     pub value_per_node_hour: Option<f64>,
@@ -123,7 +123,7 @@ pub struct NodeEstimate {
     pub repair: Option<Vec<String>>,
     /// 95 % intervals.
     pub intervals: Intervals,
-    /// What `spread_pct` is of: "pace", or "clock at the cap".
+    /// The basis of `spread_pct`: "pace", or "clock at the cap".
     pub basis: Option<&'static str>,
     /// The power that the bound of gpu-red saves if ln time falls by so much per ln power, in per cent.
     pub gpu_red_at_slopes: BTreeMap<&'static str, f64>,
@@ -135,7 +135,7 @@ pub struct NodeEstimate {
 /// their range, that of the paper's equation 16 without idle power, the largest.
 const SLOPES: [(&str, f64); 4] = [("0.2", 0.2), ("0.5", 0.5), ("1", 1.0), ("2.5", 2.5)];
 
-/// What the fleet takes from a node besides.
+/// Further results of a node, for the fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Compared {
     /// Names of the GPUs that are compared, by how much (in logarithms) each is slower than the median, and
@@ -209,7 +209,7 @@ impl<'a> Speeds<'a> {
         }
     }
 
-    /// Which GPUs have too few samples, in words.
+    /// The GPUs with too few samples, in words.
     fn left_out(&self, gpus: usize) -> Option<String> {
         let most = self.too_few.iter().max()?;
         let at_cap = if self.is_pace { "" } else { " at the cap" };
@@ -249,7 +249,7 @@ impl<'a> Speeds<'a> {
         self.channels.iter().map(|it| &it.log_pace).collect()
     }
 
-    /// What each draws, or 1 where that is not known of all.
+    /// The power of each GPU, or 1 where that is not known of all.
     fn weights(&self) -> Vec<f64> {
         let drawn = self.channels.iter().map(|it| it.power.value());
         let drawn = drawn.collect::<Option<Vec<_>>>();

@@ -1,4 +1,4 @@
-//! One reading of one GPU.
+//! A reading of a GPU.
 
 use std::fmt;
 
@@ -14,29 +14,29 @@ pub const NEAR_CAP: f64 = 0.07;
 /// bursts meet a cap draw 40 % of it and more in the mean (ResNet on A40 and V100).
 pub const BURSTS: f64 = 0.4;
 
-/// One reading of one GPU. What it does not tell is `None`.
+/// A reading of a GPU. Missing values are `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
     /// Milliseconds since the epoch.
     pub time: Option<i64>,
-    /// What it draws.
+    /// The power.
     pub power: Option<Watts>,
-    /// Its clock.
+    /// The clock.
     pub clock: Option<Hertz>,
-    /// Its temperature.
+    /// The temperature.
     pub temperature: Option<Celsius>,
-    /// Its cap.
+    /// The cap.
     pub cap: Option<Watts>,
     /// The highest cap that it can be given.
     pub highest_cap: Option<Watts>,
-    /// What limits its clock, as its driver tells.
+    /// The limiter of its clock, as its driver tells.
     pub limiter: Option<Limiter>,
     /// Time per unit of work, in any one unit: higher is slower.
     pub pace: Option<f64>,
 }
 
 impl Sample {
-    /// What limits the GPU: as its driver tells, or by what it draws of its cap.
+    /// The limiter of the GPU: as its driver tells, or by its power relative to its cap.
     #[must_use]
     pub fn limited_by(&self) -> Limiter {
         match (self.limiter, self.power, self.cap) {
@@ -80,7 +80,7 @@ impl Sample {
     }
 }
 
-/// What is read of a GPU, and which values of it are believed.
+/// The quantities of a reading, and their possible values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
     /// Power drawn, W.

@@ -93,7 +93,7 @@ fn a_slow_gpu_is_named_if_it_is_slow_all_the_time() {
                 if node == "n2" && gpu == 5 {
                     pace *= 1.06;
                 }
-                // This one is slow for the second half only.
+                // GPU 1 of n3 is slow for the second half only.
                 if node == "n3" && gpu == 1 && minute >= 300 {
                     pace *= 1.1;
                 }
@@ -480,7 +480,7 @@ fn of(rows: &[(i64, usize, f64)]) -> Estimate {
 }
 
 proptest! {
-    /// Neither the order of rows nor how they are spread over files matters.
+    /// The order of rows and their spread over files don't matter.
     #[test]
     fn order_does_not_matter(rows in rows(), seed in any::<u64>()) {
         let mut rows = rows;

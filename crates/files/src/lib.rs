@@ -48,7 +48,7 @@ fn open_if(
     if let Ok(there) = there {
         check(&there)?;
     }
-    // Something else may be there by now. Opened without waiting it does no harm.
+    // Another file may be there by now. Opened without waiting it does no harm.
     let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = options.custom_flags(flags.bits()).open(path)?;
     check(&file.metadata()?)?;
@@ -103,7 +103,7 @@ fn begin_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What its path tells of an open file, if that is still there: somebody may have moved or removed it since.
+/// The metadata at an open file's path, if the file is still there: it may have been moved or removed since.
 #[must_use]
 pub fn still_at(file: &File, path: &Path) -> Option<Metadata> {
     let (ours, there) = (file.metadata().ok()?, fs::metadata(path).ok()?);

@@ -14,11 +14,11 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Added to the time it is, any longer wait could overflow.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What went wrong at a hook's end.
+/// Errors at a hook's end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No process listens there.
     #[error("cannot connect to {}: {source}; is litd running?", path.display())]
     Connect {
         /// The socket.
@@ -32,10 +32,10 @@ pub enum ClientError {
     /// litd closed the connection.
     #[error("litd closed the connection")]
     Closed,
-    /// What litd sent is no frame, or what was to be sent is none.
+    /// litd has sent a malformed frame, or the frame to send is malformed.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// What litd sent is no message.
+    /// litd has sent a malformed message.
     #[error("from litd: {0}")]
     Wire(#[from] WireError),
 }

@@ -28,7 +28,7 @@ pub enum WireError {
     Columns {
         /// The column, as `ingest.proto` calls it.
         column: &'static str,
-        /// Its length.
+        /// The column's length.
         found: usize,
         /// The length of the column `name`.
         kernels: usize,
@@ -36,7 +36,7 @@ pub enum WireError {
     /// A time is negative, or does not fit in 63 bits.
     #[error("{what} is negative or not below 2^63 ns")]
     Time {
-        /// Which time.
+        /// The field.
         what: &'static str,
     },
     /// A kernel's start is negative, or its end does not fit in 63 bits.
@@ -48,13 +48,13 @@ pub enum WireError {
     /// The ranks of a [`Hello`](crate::Hello) can't be.
     #[error("{what} {found} is not below {of} {count}")]
     Rank {
-        /// Which number: `rank`, `local_rank`.
+        /// The field: `rank`, `local_rank`.
         what: &'static str,
-        /// It.
+        /// The value.
         found: u32,
-        /// What it must be below: `world_size`, `local_world_size`.
+        /// The field that it must be below: `world_size`, `local_world_size`.
         of: &'static str,
-        /// It.
+        /// The value of that field.
         count: u32,
     },
     /// More ranks on this node than on all.
@@ -74,7 +74,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// What a hook that sent such a message is told.
+    /// The refusal that a hook which sent such a message gets.
     #[must_use]
     pub fn code(&self) -> RefusalCode {
         match self {

@@ -13,7 +13,7 @@ const HEADER: usize = size_of::<u32>();
 /// connection is of no more use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Nothing is in it, not even which message it would be.
+    /// The frame is empty, without even a message's kind.
     #[error("a frame of 0 bytes")]
     Empty,
     /// Longer than is accepted.

@@ -1,4 +1,4 @@
-//! What hooks say to litd.
+//! Messages from hooks to litd.
 
 use std::collections::BTreeMap;
 
@@ -21,23 +21,23 @@ const MEGAHERTZ: usize = 10_000;
 /// From a hook to litd: one message per frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromHook {
-    /// Who the hook is.
+    /// The hook's identity.
     Hello(Hello),
-    /// One profiled iteration.
+    /// A profiled iteration.
     Kernels(Kernels),
     /// Any iteration.
     Tick(Tick),
     /// The hook goes.
     Bye(Bye),
-    /// Something that the node's operator should know.
+    /// A message for the node's operator.
     Notice(Notice),
     /// The clock that this rank's GPU is to have from now on.
     SetClock(SetClock),
-    /// Something that a later protocol has: to be ignored.
+    /// A message of a later protocol, to be ignored.
     Unknown,
 }
 
-/// Who the hook is: the first message of a connection.
+/// The hook's identity: the first message of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The highest protocol the hook speaks; see [`negotiate`](crate::negotiate).
@@ -45,9 +45,9 @@ pub struct Hello {
     /// The job's name, the same in all its ranks on this node. Never empty, no control
     /// characters.
     pub job: String,
-    /// This rank among all ranks of the job, below `world_size`.
+    /// The rank among all ranks of the job, below `world_size`.
     pub rank: u32,
-    /// This rank among the job's ranks on this node, below `local_world_size`.
+    /// The rank among the job's ranks on this node, below `local_world_size`.
     pub local_rank: u32,
     /// Ranks of the job on all nodes, at least 1.
     pub world_size: u32,
@@ -56,13 +56,13 @@ pub struct Hello {
     /// The GPU this rank computes on: PCI address (`0000:85:00.0`) or UUID (`GPU-...`). Never
     /// empty, no control characters; whether there is such a GPU is for the caller to see.
     pub gpu: String,
-    /// What trains, such as `pytorch`.
+    /// The training framework, such as `pytorch`.
     pub framework: String,
     /// Versions by name, such as `torch`: `2.9.1`; at most 32.
     pub versions: BTreeMap<String, String>,
 }
 
-/// What a kernel does.
+/// The kind of work that a kernel does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Class {
     /// The name tells, or the hook is of a later protocol.
@@ -80,8 +80,8 @@ pub enum Class {
     CommunicationOutside,
 }
 
-/// One profiled iteration of one rank, its kernels in columns: kernel `k` is element `k` of
-/// `name`, `stream`, `class`, `start` and `duration_of`, which are equally long.
+/// A profiled iteration of a rank, its kernels in columns: kernel `k` is element `k` of `name`, `stream`, `class`,
+/// `start` and `duration_of`, which are equally long.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kernels {
     /// The iteration's number, counted by the training loop.
@@ -95,7 +95,7 @@ pub struct Kernels {
     pub name: Vec<u32>,
     /// Streams they ran on.
     pub stream: Vec<u32>,
-    /// What they do.
+    /// The kinds of their work.
     pub class: Vec<Class>,
     /// When they started, by a clock that all ranks of the node share; not negative.
     pub start: Vec<Nanos>,
@@ -105,7 +105,7 @@ pub struct Kernels {
     pub shows_collectives: bool,
 }
 
-/// One iteration of one rank, profiled or not.
+/// An iteration of a rank, profiled or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tick {
     /// The iteration's number, counted by the training loop.
@@ -114,7 +114,8 @@ pub struct Tick {
     pub duration: Nanos,
     /// Whether the profiler ran: such an iteration is slower than others.
     pub profiled: bool,
-    /// What measuring it cost the training loop before it began and after it ended; no part of `duration`.
+    /// The time that measuring cost the training loop before the iteration began and after it ended; not part of
+    /// `duration`.
     pub overhead: Nanos,
 }
 
@@ -125,10 +126,10 @@ pub struct Bye {
     pub reason: String,
 }
 
-/// Something that the node's operator should know.
+/// A message for the node's operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Notice {
-    /// What about.
+    /// The subject.
     pub kind: NoticeKind,
     /// In words. Control characters have been replaced.
     pub text: String,
@@ -141,10 +142,10 @@ pub struct SetClock {
     pub clock: Option<Hertz>,
 }
 
-/// What a [`Notice`] is about.
+/// The subject of a [`Notice`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum NoticeKind {
-    /// None of the others, or one of a later protocol.
+    /// No other kind, or one of a later protocol.
     #[default]
     Unspecified,
     /// The profiler is not used on this node any more.

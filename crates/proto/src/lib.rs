@@ -1,19 +1,18 @@
-//! What a hook inside a training process and litd say to each other, over a unix socket.
-//! `ingest.proto` is the contract: fields, units, order, and the rule for other versions.
+//! The protocol between a hook inside a training process and litd, over a unix socket. `ingest.proto` is the
+//! contract: fields, units, order, and the rule for other versions.
 //!
-//! - [`frame`]: bytes of a stream to whole messages and back, without I/O;
-//! - [`FromHook`] and [`ToHook`]: the messages, checked: what [`FromHook::decode`] yields has
-//!   columns of equal length, times that don't overflow, ranks that exist, and takes memory
-//!   within [`Limits`], whatever a stranger sent;
+//! - [`frame`]: bytes of a stream to complete messages and back, without I/O;
+//! - [`FromHook`] and [`ToHook`]: the messages, checked: [`FromHook::decode`] returns columns of equal length,
+//!   times that don't overflow and ranks that exist, and takes memory within [`Limits`], whatever a stranger sent;
 //! - [`NameDictionary`]: the kernel names of one connection;
 //! - [`wire`]: the bare messages as generated from `ingest.proto`, unchecked;
 //! - [`client`]: a hook's end of the socket, for the rig and for tests.
 //!
 //! # Other versions
-//! Both sides go by the lower of their protocol numbers ([`negotiate`]). Unknown fields and
-//! unknown enum values are ignored, a message of an unknown kind decodes to
-//! [`FromHook::Unknown`] or [`ToHook::Unknown`]. Fields are never renumbered or given another
-//! meaning. So a hook one release older or newer works.
+//!
+//! Both sides go by the lower of their protocol numbers ([`negotiate`]). Unknown fields and unknown enum values
+//! are ignored, a message of an unknown kind decodes to [`FromHook::Unknown`] or [`ToHook::Unknown`]. Fields are
+//! never renumbered or given another meaning. So a hook one release older or newer works.
 
 pub mod client;
 mod columns;

@@ -1,4 +1,4 @@
-//! What litd says to hooks.
+//! Messages from litd to hooks.
 
 use litd_units::Nanos;
 use prost::Message as _;
@@ -17,11 +17,11 @@ const MILLISECOND: i64 = 1_000_000;
 pub enum ToHook {
     /// litd listens.
     Welcome(Welcome),
-    /// Which iterations to profile from now on.
+    /// The iterations to profile from now on.
     Directive(Directive),
     /// litd does not listen, and closes.
     Refusal(Refusal),
-    /// Something that a later protocol has: to be ignored.
+    /// A message of a later protocol, to be ignored.
     Unknown,
 }
 
@@ -32,7 +32,7 @@ pub struct Welcome {
     pub protocol: u32,
     /// litd's version, such as `0.1.0`.
     pub daemon: String,
-    /// Which iterations to profile.
+    /// The iterations to profile.
     pub directive: Directive,
     /// Whether this hook may use the profiler, if it would.
     pub profiling: Profiling,
@@ -40,23 +40,23 @@ pub struct Welcome {
     pub profiling_reason: String,
 }
 
-/// What a node knows of a profiler with the versions that a hook told.
+/// The node's results of a profiler with the versions that a hook told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Profiling {
     /// litd does not say: what the hook knows by itself holds.
     #[default]
     Unspecified,
-    /// This job is the first that uses it here, and is to tell how that went.
+    /// The first job to use it here, which has to report the result.
     Try,
     /// Another job is the first, and has not told yet.
     Wait,
-    /// It was tried, and a job went on as before.
+    /// A job tried it, and ran as before.
     Safe,
-    /// It has done harm here.
+    /// The profiler has done harm here.
     Off,
 }
 
-/// Which iterations to profile; replaces every earlier one. The default: none.
+/// The iterations to profile; replaces every earlier directive. The default: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Directive {
     /// The first iteration to profile.
@@ -80,9 +80,9 @@ impl Directive {
 /// litd does not listen to this hook, and closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is wrong.
+    /// The kind of refusal.
     pub code: RefusalCode,
-    /// What is wrong and what to do, in words.
+    /// The reason and a remedy, in words.
     pub reason: String,
     /// When to try again, from now, in whole milliseconds (rounded up); `None`: don't.
     pub retry_after: Option<Nanos>,
@@ -91,7 +91,7 @@ pub struct Refusal {
 /// Why litd does not listen to a hook.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum RefusalCode {
-    /// None of the others, or one of a later protocol.
+    /// No other kind, or one of a later protocol.
     #[default]
     Unspecified,
     /// There is no protocol that both speak.

@@ -5,7 +5,7 @@
 use crate::error::WireError;
 use crate::limits::{Limits, within};
 
-/// What of a field is counted.
+/// The measure by which a field is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Elements of a column of numbers, packed or not.
@@ -23,7 +23,7 @@ pub(crate) struct Bound {
     pub field: u32,
     /// How an error calls it.
     pub what: &'static str,
-    /// What is counted.
+    /// The measure.
     pub measure: Measure,
     /// How much there may be.
     pub limit: usize,

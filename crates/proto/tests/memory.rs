@@ -29,7 +29,7 @@ fn fill(frame: &mut Vec<u8>, member: u8, head: &[u8], content: &[u8]) {
     while frame.len() + content.len() <= end {
         frame.extend_from_slice(content);
     }
-    // What is left is too short for the content: an unknown field's number, cut off.
+    // The rest is too short for the content: an unknown field's number, cut off.
     frame.resize(end, 0x7f);
 }
 

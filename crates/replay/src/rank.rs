@@ -1,4 +1,4 @@
-//! One rank of the job that is played.
+//! A rank of the job that is replayed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
@@ -14,7 +14,7 @@ use litd_units::Nanos;
 
 use crate::sample::sample_of;
 
-/// Who a rank is; its place is its local rank, and how many ranks there are here and in all.
+/// The hello of a rank; its place is its local rank, and the numbers of ranks here and in all.
 pub fn hello(job: &str, timeline: &Timeline, place: (u32, u32, u32), gpu: &str) -> Hello {
     let (local_rank, local_world_size, world_size) = place;
     Hello {

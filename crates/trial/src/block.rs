@@ -1,4 +1,4 @@
-//! What one block measures, and which iterations it leaves out.
+//! The measurements of one block, and the iterations that it leaves out.
 
 use litd_units::{Millis, Nanos, Watts};
 use serde::{Deserialize, Serialize};
@@ -37,8 +37,7 @@ pub struct Iterations {
 }
 
 impl Iterations {
-    /// One rank says how long an iteration took. What the first rank says counts, unless another
-    /// says that it was profiled.
+    /// Adds a rank's iteration time. The first rank's counts, unless another says that the iteration was profiled.
     pub fn add(&mut self, iteration: u64, duration: Nanos, profiled: bool) {
         match self.last {
             Some((last, _)) if iteration < last => return,
@@ -91,7 +90,7 @@ impl Iterations {
         u32::try_from(self.times.len()).unwrap_or(u32::MAX)
     }
 
-    /// What they come to; `None` while there are none.
+    /// The statistics; `None` while there are no iterations.
     #[must_use]
     pub fn times(&self) -> Option<Times> {
         let median = median(self.times.clone())?;
@@ -136,10 +135,10 @@ pub struct Times {
     pub profiled: u32,
 }
 
-/// One block.
+/// A block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Block {
-    /// What was held.
+    /// The arm that was held.
     pub arm: Arm,
     /// Iteration times.
     pub times: Times,

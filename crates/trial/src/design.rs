@@ -3,7 +3,7 @@
 use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// What a block holds.
+/// The arm of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arm {
@@ -14,7 +14,7 @@ pub enum Arm {
 }
 
 impl Arm {
-    /// Its letter.
+    /// The arm's letter.
     #[must_use]
     pub const fn letter(self) -> char {
         match self {
@@ -31,11 +31,11 @@ pub struct Design {
     pub quads: u32,
     /// How long a block is measured, at least.
     pub block: Nanos,
-    /// What passes after a change of caps before a block is measured.
+    /// The time after a change of caps before a block is measured.
     pub settle: Nanos,
     /// Iterations that a block needs, at least.
     pub iterations: u32,
-    /// What the orders are drawn from.
+    /// The seed of the orders.
     pub seed: u64,
     /// Whether both arms hold the caps found: such a trial must show zero.
     pub same: bool,
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!((order[0], order[1]), (order[3], order[2]));
             assert_ne!(order[0], order[1]);
         }
-        // Neither the same for every seed nor for neighbours.
+        // Different for different seeds, and for neighbours.
         let changes = orders.windows(2).filter(|two| two[0] != two[1]).count();
         assert!((430..570).contains(&changes), "{changes}");
         assert!((0..64).any(|quad| order(1, quad) != order(2, quad)));

@@ -20,7 +20,7 @@ const KEPT: usize = 96;
 /// Fewer say nothing.
 const LEAST: usize = 4;
 
-/// What the hold-out has shown of one job.
+/// The results of the hold-out for one job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HoldOut {
     /// Natural logarithm of throughput, B minus A.

@@ -1,4 +1,4 @@
-//! What a trial comes to.
+//! The results of a trial.
 
 use litd_units::{Nanos, Prices, Watts};
 use serde::{Deserialize, Serialize};
@@ -23,13 +23,13 @@ const UNEQUAL: f64 = 4.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It waits until the job's caps are balanced.
+    /// The trial waits until the job's caps are balanced.
     Waiting,
     /// Blocks are being measured.
     Running,
     /// All blocks are measured.
     Complete,
-    /// It ended before that; `why` says for what reason.
+    /// The trial ended early; `why` has the reason.
     Aborted,
 }
 
@@ -52,7 +52,7 @@ impl State {
     }
 }
 
-/// What a trial shows.
+/// The conclusion of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -60,9 +60,9 @@ pub enum Verdict {
     Open,
     /// Balancing is worth more than it costs.
     Pays,
-    /// It costs more than it is worth.
+    /// Steering costs more than it is worth.
     DoesNotPay,
-    /// It makes the job slower by more than [`HARM`].
+    /// Steering makes the job slower by more than [`HARM`].
     Harm,
     /// No difference beyond what does not matter was found where there is none (A/A), or the
     /// balanced caps are those found.
@@ -95,7 +95,7 @@ pub struct Needs {
     pub blocks: Option<u32>,
 }
 
-/// What a trial comes to. Differences are B minus A, as shares of A unless said otherwise.
+/// The results of a trial. Differences are B minus A, as shares of A unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The job.
@@ -110,11 +110,11 @@ pub struct Report {
     pub state: State,
     /// Why it is there, in words.
     pub why: String,
-    /// What it shows.
+    /// The conclusion.
     pub verdict: Verdict,
     /// Blocks measured.
     pub blocks: u32,
-    /// What is going on, in words; empty once it is over.
+    /// The present activity, in words; empty once it is over.
     #[serde(default)]
     pub now: String,
     /// Throughput.
@@ -152,7 +152,7 @@ pub struct Report {
     pub started_unix: f64,
 }
 
-/// What a report is about, besides its blocks.
+/// The subject of a report, besides its blocks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct About {
     /// The job.
@@ -203,7 +203,7 @@ fn unequal(found: Counts, balanced: Counts) -> bool {
     }
     let share = |counts: Counts| f64::from(counts.excluded) / all(counts);
     let mean = (f64::from(found.excluded) + f64::from(balanced.excluded)) / (a + b);
-    // One more or less at each end of each block is no difference.
+    // A single iteration more or less at each end of each block is no difference.
     let edge = f64::from(found.blocks.max(balanced.blocks)) / a.min(b);
     let deviation = (mean * (1.0 - mean) * (1.0 / a + 1.0 / b)).sqrt();
     (share(found) - share(balanced)).abs() > UNEQUAL * deviation + edge
@@ -359,7 +359,7 @@ impl Report {
         self.update(blocks);
     }
 
-    /// It ends before all blocks are measured.
+    /// Ends the trial before all blocks are measured.
     pub fn abort(&mut self, why: &str) {
         self.state = State::Aborted;
         self.now.clear();
@@ -367,7 +367,7 @@ impl Report {
         self.verdict = Verdict::Open;
     }
 
-    /// It ends because it does harm.
+    /// Ends the trial because steering does harm.
     pub fn stop_for_harm(&mut self, why: &str) {
         self.abort(why);
         self.verdict = Verdict::Harm;
@@ -381,7 +381,7 @@ impl Report {
         self.verdict = Verdict::Zero;
     }
 
-    /// What is left of it, if nothing holds it up.
+    /// The time left, if nothing delays it.
     #[must_use]
     pub fn left(&self) -> Nanos {
         let one = self.design.block.0.saturating_add(self.design.settle.0);

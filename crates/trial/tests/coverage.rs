@@ -112,7 +112,7 @@ fn an_a_a_trial_shows_zero() {
                 same: true,
                 ..design(seed)
             };
-            // Whatever balancing would bring: it is not there.
+            // A/A: both arms hold the caps found, so balancing brings no gain.
             let it = report(kind, GAIN, -0.05, design, seed);
             assert!(!it.saved() && !it.faster() && !it.slower());
             it.verdict == Verdict::Zero

@@ -1,4 +1,4 @@
-//! What reports conclude, on blocks made by hand.
+//! Conclusions of reports, on blocks made by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use litd_trial::report::About;

@@ -16,7 +16,7 @@ pub fn count<N: Display + PartialEq + From<u8>>(number: N, thing: &str) -> Strin
     format!("{number} {thing}{plural}")
 }
 
-/// What power and time cost, in any one currency.
+/// Prices of power and time, in any one currency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prices {
     /// A kilowatt-hour.
@@ -64,7 +64,7 @@ macro_rules! quantity {
 macro_rules! linear {
     ($name:ident) => {
         impl $name {
-            /// Nothing of it.
+            /// Zero.
             pub const ZERO: Self = Self(0.0);
 
             /// The magnitude without its sign.
@@ -144,8 +144,8 @@ quantity!(
 linear!(Watts);
 
 impl Watts {
-    /// What a driver holds that takes only whole `unit`s and cuts off the rest. A unit of zero or
-    /// less cuts off nothing.
+    /// The cap as a driver holds it that takes only whole `unit`s and cuts off the rest. A unit of zero or less
+    /// cuts off nothing.
     #[must_use]
     pub fn cut_to(self, unit: Self) -> Self {
         if unit > Self::ZERO {

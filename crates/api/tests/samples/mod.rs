@@ -1,4 +1,4 @@
-//! What a daemon might say: eight GPUs, two sockets, one job.
+//! A possible status: eight GPUs, two sockets, one job.
 
 use litd_api::{
     BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, Event, EventKind, JobState,

@@ -16,7 +16,7 @@ use litd_units::{Millis, Watts};
 pub trait Costs: clap::Args {
     /// Whether they are made up.
     const SIMULATED: bool;
-    /// What `frontier` shows as examples.
+    /// The examples in the help of `frontier`.
     const EXAMPLES: &'static str;
 
     /// The costs of each kind of operation, and how they were priced where they were measured.
@@ -25,19 +25,19 @@ pub trait Costs: clap::Args {
     /// They can't be read or make no sense; in words, with the file's name.
     fn costs(&self, graphing: &Graphing) -> Fallible<Priced>;
 
-    /// What they are called in messages.
+    /// The costs' name in messages.
     fn source(&self) -> String;
 }
 
 /// Costs of each kind of operation.
 pub struct Priced {
-    /// What the planner takes.
+    /// The planner's input.
     pub spec: Spec,
     /// How each kind was priced, if measurements were given.
     pub kinds: Vec<Costed>,
 }
 
-/// What all commands on a frontier ask for: a graph, and costs.
+/// Arguments of all commands on a frontier: a graph, and costs.
 #[derive(clap::Args)]
 pub struct Input<C: Costs> {
     #[command(flatten)]
@@ -86,7 +86,7 @@ fn schedules() -> PossibleValuesParser {
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Round {
-    /// What is planned can be kept
+    /// The planned clocks are kept
     #[default]
     Up,
     Down,
@@ -108,7 +108,7 @@ pub struct Loaded {
     pub simulated: bool,
 }
 
-/// What may fail, in words for a user.
+/// A result whose error is in words for a user.
 pub type Fallible<T> = Result<T, Box<dyn Error>>;
 
 impl<C: Costs> Input<C> {

@@ -180,7 +180,7 @@ fn write_report(
     clocks(out, loaded.job.problem().graph(), plan)
 }
 
-/// What each kind of operation is planned to do.
+/// The planned clocks of each kind of operation.
 fn clocks(out: &mut String, graph: &Graph, plan: &Plan) -> fmt::Result {
     let mut of_kind: BTreeMap<&Kind, Vec<&Planned>> = BTreeMap::new();
     for (number, planned) in plan.operations.iter().enumerate() {

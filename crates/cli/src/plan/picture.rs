@@ -14,7 +14,7 @@ const WIDTH: u32 = 1200;
 const ROW: u32 = 26;
 const HEAD: u32 = 30;
 const LEGEND: u32 = 46;
-/// What stands left of the rows, and how much is left free on the right.
+/// The width left of the rows, and the margin on the right.
 const LEFT: i32 = 44;
 const RIGHT: i32 = 14;
 /// A box narrower than this has no room for its name.

@@ -45,7 +45,7 @@ impl Either {
     }
 }
 
-/// One row's fields.
+/// The fields of a row.
 struct Row<'a>(&'a Value);
 
 impl Row<'_> {

@@ -1,4 +1,4 @@
-//! What hooks and the daemon say to each other: its bytes, its limits, its properties.
+//! The protocol between hooks and the daemon: its bytes, its limits, its properties.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

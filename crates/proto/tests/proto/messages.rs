@@ -253,7 +253,7 @@ fn absent_fields_have_their_defaults() {
 fn a_frame_cut_anywhere_is_refused() {
     let cut = |bytes: &[u8], at| matches!(decode(&bytes[..at]), Err(WireError::Malformed(_)));
     for (message, bytes) in from_hook() {
-        // Nothing at all is an unknown message; everything less than the whole is none.
+        // An empty frame is an unknown message; every incomplete one is an error.
         for at in 1..bytes.len() {
             assert!(cut(&bytes, at), "{message:?} cut at {at}");
         }

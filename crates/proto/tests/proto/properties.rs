@@ -1,5 +1,4 @@
-//! What is written is read back; whatever strangers send does no harm. `PROPTEST_CASES` says how
-//! many cases.
+//! Messages survive a round trip; arbitrary bytes do no harm. `PROPTEST_CASES` sets the number of cases.
 
 use litd_proto::frame::{self, Reader};
 use litd_proto::{
@@ -176,7 +175,7 @@ fn mutate(bytes: &mut Vec<u8>, changes: &[(Index, u8, u8)]) {
     }
 }
 
-/// Whatever was decoded keeps what `FromHook::decode` promises, its memory included.
+/// Asserts that a decoded message keeps the promises of `FromHook::decode`, memory included.
 fn assert_sound(decoded: &FromHook) {
     match decoded {
         FromHook::Kernels(kernels) => assert_kernels(kernels),
@@ -257,7 +256,7 @@ proptest! {
             mutate(&mut bytes, changes);
             if let Ok(decoded) = FromHook::decode(&bytes, &TIGHT) {
                 assert_sound(&decoded);
-                // What is sound can be said again.
+                // A valid message can be encoded again.
                 let again = FromHook::decode(&decoded.encode(), &Limits::default());
                 prop_assert_eq!(again, Ok(decoded));
             }

@@ -5,14 +5,14 @@ use litd_trial::design::mixed;
 use litd_trial::{Arm, Block, Design, Iterations};
 use litd_units::{Nanos, Watts};
 
-/// What is difficult about a job.
+/// The difficulty of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It becomes slower or faster by itself, in lines, waves and steps.
+    /// The job becomes slower or faster by itself, in lines, waves and steps.
     Drifting,
-    /// Its noise has a memory of ten minutes.
+    /// The job's noise is correlated over ten minutes.
     Autocorrelated,
-    /// It writes checkpoints and evaluates.
+    /// The job writes checkpoints and evaluates.
     Checkpoints,
 }
 
@@ -73,7 +73,7 @@ impl Job {
         }
     }
 
-    /// What an iteration takes now, in seconds, and whether it is profiled.
+    /// The time of the present iteration, in seconds, and whether it is profiled.
     fn tick(&mut self, arm: Arm) -> (f64, bool) {
         let effect = match arm {
             Arm::Found => 1.0,
@@ -111,7 +111,7 @@ impl Job {
         (time, profiled)
     }
 
-    /// One block, after its settling.
+    /// A block, after the wait for its caps' effect.
     pub fn block(&mut self, arm: Arm, held: Arm, design: &Design) -> Block {
         let settled = self.now + design.settle.as_secs_f64();
         while self.now < settled {

@@ -15,7 +15,7 @@ use crate::show::{DIM, HEAD, SIMULATED, or_dash};
 /// Seeds on which nothing was tuned.
 const FIRST_SEED: u64 = 1000;
 
-/// What the paper says of frontiers' points (section 6.6): by chance, and by each pass, in percent.
+/// The paper's percentages of frontiers' points (section 6.6): by chance, and by each pass.
 const PAPER: [f64; 5] = [35.0, 25.0, 22.0, 12.0, 6.0];
 
 const CONFIDENCE: f64 = 0.95;
@@ -65,7 +65,7 @@ pub(super) fn judged(
     })
 }
 
-/// What a pass adds in one partition, for each seed, in percent.
+/// The gain of a pass in one partition, for each seed, in percent.
 fn differences(judged: &Judged, pass: usize) -> impl Iterator<Item = f64> + '_ {
     let pairs = judged.parts.iter().zip(&judged.without[pass]);
     pairs.map(|(whole, without)| 100.0 * (whole - without))

@@ -26,7 +26,7 @@ use crate::{Outcome, output};
 
 /// Where results come from: records, or a simulator.
 pub trait Source: clap::Args {
-    /// What the command shows as examples.
+    /// The examples in the command's help.
     const EXAMPLES: &'static str;
 
     /// Every result that there is, for judging searches by it, and whether a simulator made them.
@@ -42,11 +42,11 @@ pub trait Source: clap::Args {
     fn explore(&self, job: &Job, gpu: &Gpu, library_sms: u32, quiet: bool) -> Fallible<Explored>;
 }
 
-/// What a [`Source`] has found.
+/// The results of a [`Source`].
 pub struct Explored {
-    /// What Kareus may choose from.
+    /// Results that Kareus may choose from.
     pub results: Results,
-    /// What the baselines may choose from.
+    /// Results that the baselines may choose from.
     pub baselines: Results,
     /// How partitions were searched, if they were.
     pub searches: Vec<Searched>,
@@ -105,7 +105,7 @@ struct Frontier {
     reductions: Option<Reductions>,
 }
 
-/// All that is printed.
+/// The printed output.
 struct Planning {
     job: Job,
     /// GPUs that share a stage's work.

@@ -39,7 +39,7 @@ pub(super) fn iteration(planning: &Planning) -> Result<String, Box<dyn Error>> {
     draw(&title, ["s", "J, all GPUs of a pipeline"], &series)
 }
 
-/// What was tried of a partition, by pass; larger where it is on the frontier (figure 7).
+/// The candidates of a partition, by pass; larger where they are on the frontier (figure 7).
 pub(super) fn partition(search: &Searched, simulated: bool) -> Result<String, Box<dyn Error>> {
     let frontier = search.found.frontier();
     let passes = [

@@ -1,4 +1,4 @@
-//! What `plan kareus` prints.
+//! The output of `plan kareus`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -21,7 +21,7 @@ pub(super) struct Use<'a> {
     time_ms: f64,
     #[serde(rename = "energy_J")]
     energy: f64,
-    /// Nothing where it is executed sequentially.
+    /// Empty where it is executed sequentially.
     partitions: Vec<Overlap<'a>>,
 }
 
@@ -33,7 +33,7 @@ struct Overlap<'a> {
     launch: &'a str,
 }
 
-/// Who does what in a plan; energies are of one GPU.
+/// The part of each stage in a plan; energies are of one GPU.
 pub(super) fn uses<'a>(job: &'a Job, iteration: &'a Iteration, plan: &Planned) -> Vec<Use<'a>> {
     let mut counts: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for &operation in &plan.operations {
