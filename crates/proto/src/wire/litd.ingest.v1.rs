@@ -11,10 +11,10 @@ pub mod from_hook {
     /// Exactly one member; a frame with two is refused.
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Message {
-        /// Who the hook is.
+        /// The hook's identity.
         #[prost(message, tag = "1")]
         Hello(super::Hello),
-        /// One profiled iteration.
+        /// A profiled iteration.
         #[prost(message, tag = "2")]
         Kernels(super::Kernels),
         /// Any iteration.
@@ -23,7 +23,7 @@ pub mod from_hook {
         /// The hook goes.
         #[prost(message, tag = "4")]
         Bye(super::Bye),
-        /// Something that the node's operator should know.
+        /// A message for the node's operator.
         #[prost(message, tag = "5")]
         Notice(super::Notice),
         /// The clock that this rank's GPU is to have from now on.
@@ -46,7 +46,7 @@ pub mod to_hook {
         /// litd listens.
         #[prost(message, tag = "1")]
         Welcome(super::Welcome),
-        /// Which iterations to profile from now on.
+        /// The iterations to profile from now on.
         #[prost(message, tag = "2")]
         Directive(super::Directive),
         /// litd does not listen, and closes.
@@ -54,7 +54,7 @@ pub mod to_hook {
         Refusal(super::Refusal),
     }
 }
-/// Who the hook is: the first message of a connection.
+/// The hook's identity: the first message of a connection.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Hello {
     /// The highest protocol the hook speaks: 1.
@@ -63,10 +63,10 @@ pub struct Hello {
     /// The job's name, the same in all its ranks on this node; not empty, no control characters.
     #[prost(string, tag = "2")]
     pub job: ::prost::alloc::string::String,
-    /// This rank among all ranks of the job: 0 to world_size - 1.
+    /// The rank among all ranks of the job: 0 to world_size - 1.
     #[prost(uint32, tag = "3")]
     pub rank: u32,
-    /// This rank among the job's ranks on this node: 0 to local_world_size - 1.
+    /// The rank among the job's ranks on this node: 0 to local_world_size - 1.
     #[prost(uint32, tag = "4")]
     pub local_rank: u32,
     /// Ranks of the job on all nodes, at least 1.
@@ -79,7 +79,7 @@ pub struct Hello {
     /// GPU-6f3c...; not empty, no control characters.
     #[prost(string, tag = "7")]
     pub gpu: ::prost::alloc::string::String,
-    /// What trains, such as pytorch.
+    /// The training framework, such as pytorch.
     #[prost(string, tag = "8")]
     pub framework: ::prost::alloc::string::String,
     /// Versions by name, such as torch: 2.9.1. At most 32. What a profiler's safety depends on is
@@ -91,7 +91,7 @@ pub struct Hello {
         ::prost::alloc::string::String,
     >,
 }
-/// One profiled iteration of one rank. The kernels are in columns of equal length: kernel k is
+/// A profiled iteration of a rank. The kernels are in columns of equal length: kernel k is
 /// element k of each column. Order does not matter; by start time is the most compact.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Kernels {
@@ -111,7 +111,7 @@ pub struct Kernels {
     /// Column: the stream it ran on.
     #[prost(uint32, repeated, tag = "5")]
     pub stream: ::prost::alloc::vec::Vec<u32>,
-    /// Column: what it does.
+    /// Column: the kind of its work.
     #[prost(enumeration = "Class", repeated, tag = "6")]
     pub kernel_class: ::prost::alloc::vec::Vec<i32>,
     /// Column: when it started, in nanoseconds of a clock that all ranks of the node share. The
@@ -127,7 +127,7 @@ pub struct Kernels {
     #[prost(bool, tag = "9")]
     pub shows_collectives: bool,
 }
-/// One iteration of one rank, profiled or not.
+/// An iteration of a rank, profiled or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Tick {
     /// The iteration's number, counted by the training loop.
@@ -139,8 +139,8 @@ pub struct Tick {
     /// Whether the profiler ran: such an iteration is slower than others.
     #[prost(bool, tag = "3")]
     pub profiled: bool,
-    /// What measuring this iteration cost the training loop before it began and after it ended (a
-    /// profiler that starts and stops), in nanoseconds; no part of duration_ns; below 2^63.
+    /// The time that measuring this iteration cost the training loop before it began and after it ended
+    /// (a profiler that starts and stops), in nanoseconds; not part of duration_ns; below 2^63.
     #[prost(uint64, tag = "4")]
     pub overhead_ns: u64,
 }
@@ -151,10 +151,10 @@ pub struct Bye {
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
 }
-/// Something that the node's operator should know: litd puts it into its log.
+/// A message for the node's operator: litd puts it into its log.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Notice {
-    /// What about.
+    /// The subject.
     #[prost(enumeration = "notice::Kind", tag = "1")]
     pub kind: i32,
     /// In words.
@@ -163,7 +163,7 @@ pub struct Notice {
 }
 /// Nested message and enum types in `Notice`.
 pub mod notice {
-    /// What about.
+    /// The subject.
     #[derive(
         Clone,
         Copy,
@@ -177,7 +177,7 @@ pub mod notice {
     )]
     #[repr(i32)]
     pub enum Kind {
-        /// None of the others; see text.
+        /// Any other subject; see text.
         Unspecified = 0,
         /// The profiler is not used on this node any more with what Hello.versions tell; see text.
         ProfilingOff = 1,
@@ -208,9 +208,9 @@ pub mod notice {
     }
 }
 /// The clock that this rank's GPU is to have from now on, as a plan wants it (Perseus, Table 2:
-/// controller.set_speed). litd sets it at once, where it is allowed to, and answers nothing. One below
-/// the administrator's floor is refused; of those that come too fast the latest counts. It goes back
-/// to the driver's choice when the rank's process, its job or litd ends.
+/// controller.set_speed). litd sets it at once, where it is allowed to, without an answer. A clock
+/// below the administrator's floor is refused; of requests that come too fast the latest counts. The
+/// driver chooses again when the rank's process, its job or litd ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetClock {
     /// The clock of the compute units; 0: the driver chooses. At most 10,000.
@@ -226,7 +226,7 @@ pub struct Welcome {
     /// litd's version, such as 0.1.0.
     #[prost(string, tag = "2")]
     pub daemon: ::prost::alloc::string::String,
-    /// Which iterations to profile. Absent: none.
+    /// The iterations to profile. Absent: none.
     #[prost(message, optional, tag = "3")]
     pub directive: ::core::option::Option<Directive>,
     /// Whether this hook may use the profiler, if it would.
@@ -236,7 +236,7 @@ pub struct Welcome {
     #[prost(string, tag = "5")]
     pub profiling_reason: ::prost::alloc::string::String,
 }
-/// Which iterations to profile; replaces every earlier one. The hook profiles iteration i if pause
+/// The iterations to profile; replaces every earlier directive. The hook profiles iteration i if pause
 /// is false, period is not 0, i >= first, and (i - first) % period == 0. Ticks go on in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Directive {
@@ -253,10 +253,10 @@ pub struct Directive {
 /// litd does not listen to this hook, and closes the connection.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refusal {
-    /// What is wrong.
+    /// The kind of refusal.
     #[prost(enumeration = "refusal::Code", tag = "1")]
     pub code: i32,
-    /// What is wrong and what to do, in words.
+    /// The reason and a remedy, in words.
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     /// When to try again, in milliseconds from now; 0: don't.
@@ -265,7 +265,7 @@ pub struct Refusal {
 }
 /// Nested message and enum types in `Refusal`.
 pub mod refusal {
-    /// What is wrong.
+    /// The kind of refusal.
     #[derive(
         Clone,
         Copy,
@@ -279,7 +279,7 @@ pub mod refusal {
     )]
     #[repr(i32)]
     pub enum Code {
-        /// None of the others; see reason.
+        /// Any other reason; see reason.
         Unspecified = 0,
         /// There is no protocol that both speak.
         Protocol = 1,
@@ -337,7 +337,7 @@ pub mod refusal {
         }
     }
 }
-/// What a kernel does.
+/// The kind of work that a kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Class {
@@ -382,19 +382,19 @@ impl Class {
         }
     }
 }
-/// What a node knows of a profiler with the versions that a hook told.
+/// The node's results of a profiler with the versions that a hook told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Profiling {
-    /// litd does not say: what the hook knows by itself holds.
+    /// litd does not say: the hook decides by itself.
     Unspecified = 0,
-    /// This job is the first that uses it here, and is to tell how that went, by a Notice.
+    /// The job is the first to use it here, and has to report the result by a Notice.
     Try = 1,
-    /// Another job is the first, and has not told yet: don't.
+    /// Another job is the first, and has not reported yet: don't use it.
     Wait = 2,
-    /// It was tried, and a job went on as before.
+    /// A job tried it, and ran as before.
     Safe = 3,
-    /// It has done harm here: don't.
+    /// The profiler has done harm here: don't use it.
     Off = 4,
 }
 impl Profiling {
