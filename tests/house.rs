@@ -346,3 +346,107 @@ fn the_page_on_the_house_fits_on_two_screens() {
     let lines = fs::read_to_string(page).unwrap().lines().count();
     assert!(lines <= 100, "docs/architecture.md has {lines} lines");
 }
+
+/// The folders of the daemon, in which few comments may begin with a bare pronoun, and all other folders
+/// with Rust sources, whose share is only printed.
+const OF_THE_DAEMON: [&str; 2] = ["src", "crates"];
+
+/// The largest share of such comments in the package of each folder.
+const MOST_BARE: f64 = 0.05;
+
+/// First words that the reader has to resolve from elsewhere.
+const PRONOUNS: &str = "It It's Its They Their Theirs Them This That That's These Those He She His Him Her Who Who's \
+    Whoever Whom Whose What What's Whatever Which Whichever One Ones None Nobody Somebody Someone Anybody Anyone \
+    Everybody Everyone Nothing Something Anything Everything Other Others We You Us";
+
+/// First words that are pronouns only where no noun follows, but one of [`NO_NOUNS`] or a mark.
+const DETERMINERS: &str =
+    "All Any Another Both Each Either Few Many Most Neither Several Some Such";
+
+/// Words after a determiner that show that it stands alone.
+const NO_NOUNS: &str = "a an alone and are as at be been but by can come comes could did do does else ever for from go \
+    goes had has have here how if in into is it its may might must no not of on only or over shall should so still \
+    than that the their there they to too under until was were what when where which while who whom will with without \
+    would";
+
+/// Whether a comment begins with a bare pronoun.
+fn is_bare(comment: &str) -> bool {
+    let text = comment.trim_start_matches(|it: char| !it.is_alphanumeric());
+    let is_word = |it: char| it.is_alphanumeric() || it == '\'';
+    let first = text.split(|it| !is_word(it)).next().unwrap_or_default();
+    let rest = &text[first.len()..];
+    let has = |list: &str, word: &str| list.split_whitespace().any(|it| it == word);
+    let next = rest.trim_start().split(|it| !is_word(it)).next();
+    let stands_alone = !rest.starts_with(' ') || has(NO_NOUNS, next.unwrap_or_default());
+    has(PRONOUNS, first) || has(DETERMINERS, first) && stands_alone
+}
+
+/// The comments of a file: runs of lines that have nothing but a comment of one kind (`//`, `///`, `//!`).
+fn comments(text: &str) -> Vec<String> {
+    let mut comments: Vec<(&str, String)> = Vec::new();
+    let mut last = "";
+    for line in text.lines() {
+        let line = line.trim_start();
+        let kinds = ["///", "//!", "//"];
+        let kind = kinds.into_iter().find(|it| line.starts_with(it));
+        let kind = kind
+            .filter(|_| !line.starts_with("////"))
+            .unwrap_or_default();
+        match comments.last_mut() {
+            Some((_, comment)) if kind == last && !kind.is_empty() => {
+                comment.push_str(&line[kind.len()..]);
+            }
+            _ if !kind.is_empty() => comments.push((kind, line[kind.len()..].to_owned())),
+            _ => {}
+        }
+        last = kind;
+    }
+    let texts = comments.into_iter().map(|(_, text)| text);
+    texts.filter(|text| !text.trim().is_empty()).collect()
+}
+
+/// A comment that begins with a bare What, It or One sends its reader elsewhere for the subject. The words are in
+/// [`PRONOUNS`] and [`DETERMINERS`]; `cargo test --test house pronoun -- --nocapture` prints each package's share.
+#[test]
+fn few_comments_begin_with_a_bare_pronoun() {
+    for (comment, bare) in [
+        (" What is left of it.", true),
+        (" Its cap.", true),
+        (" All of them.", true),
+        (" All GPUs of a job.", false),
+        (" The cap that is left.", false),
+    ] {
+        assert_eq!(is_bare(comment), bare, "{comment}");
+    }
+    let two = "/// What it\n/// does.\nfn f() {\n    // It.\n}\n";
+    assert_eq!(comments(two).len(), 2);
+
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = Vec::from([(top.join("src"), true)]);
+    for package in packages() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let folder = manifest.parent().unwrap().to_owned();
+        if folder != top {
+            let room = folder.strip_prefix(top).unwrap().iter().next().unwrap();
+            let is_daemon = OF_THE_DAEMON.iter().any(|&it| room == it);
+            folders.push((folder, is_daemon));
+        }
+    }
+    let mut over = Vec::new();
+    for (folder, is_daemon) in folders {
+        let (mut all, mut bare) = (0_u32, Vec::new());
+        for file in sources(&folder) {
+            let found = comments(&fs::read_to_string(&file).unwrap());
+            all += u32::try_from(found.len()).unwrap();
+            let found = found.into_iter().filter(|it| is_bare(it));
+            bare.extend(found.map(|it| format!("{}:{it}", file.display())));
+        }
+        let share = bare.len() as f64 / f64::from(all.max(1));
+        let name = folder.strip_prefix(top).unwrap().display();
+        println!("{:5.1} % of {all:4} comments: {name}", share * 100.0);
+        if is_daemon && share > MOST_BARE {
+            over.extend(bare);
+        }
+    }
+    assert!(over.is_empty(), "{}", over.join("\n"));
+}
