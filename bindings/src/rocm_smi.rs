@@ -43,12 +43,12 @@ pub enum Error {
     /// The library can't be loaded.
     #[error("{}: {cause}", .library.display())]
     Load {
-        /// Its name or path.
+        /// The library's name or path.
         library: PathBuf,
-        /// What the dynamic linker said.
+        /// The dynamic linker's error.
         cause: String,
     },
-    /// This release of the library has no such function.
+    /// The function is missing in this release of the library.
     #[error("the library has no {0}")]
     Missing(&'static str),
     /// The library refused.
@@ -56,13 +56,13 @@ pub enum Error {
     Refused {
         /// The function.
         call: &'static str,
-        /// What it answered.
+        /// The returned status.
         status: Status,
     },
 }
 
 impl Error {
-    /// What the library answered, if it was asked.
+    /// The library's status, if it was called.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
@@ -72,7 +72,7 @@ impl Error {
     }
 }
 
-/// What the library answers (`rsmi_status_t`) where it isn't success.
+/// A status of the library (`rsmi_status_t`) other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u32);
 
@@ -219,7 +219,7 @@ fn text(fill: impl FnOnce(*mut c_char, usize) -> Result<(), Error>) -> Result<St
     Ok(text.to_string_lossy().trim().to_owned())
 }
 
-/// Which temperature.
+/// The temperature sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sensor {
     /// Of the chip's edge; MI300X has none.
@@ -230,7 +230,7 @@ pub enum Sensor {
     Memory,
 }
 
-/// What a cap may be (`rsmi_dev_power_cap_range_get`).
+/// The range of a cap (`rsmi_dev_power_cap_range_get`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Range {
     /// The lowest.
@@ -239,7 +239,7 @@ pub struct Range {
     pub highest: Watts,
 }
 
-/// One of the library's GPUs.
+/// A GPU of the library.
 #[derive(Debug, Clone, Copy)]
 pub struct Gpu<'smi> {
     smi: &'smi RocmSmi,
@@ -248,8 +248,8 @@ pub struct Gpu<'smi> {
 }
 
 impl Gpu<'_> {
-    /// Its place on the PCI bus, as the kernel writes it: `0000:85:00.0`; the same for all
-    /// partitions (`rsmi_dev_pci_id_get`).
+    /// The place on the PCI bus, as the kernel writes it: `0000:85:00.0`; the same for all partitions
+    /// (`rsmi_dev_pci_id_get`).
     ///
     /// # Errors
     /// The library refuses.
@@ -269,7 +269,7 @@ impl Gpu<'_> {
         Ok(id)
     }
 
-    /// Its serial number (`rsmi_dev_serial_number_get`).
+    /// The serial number (`rsmi_dev_serial_number_get`).
     ///
     /// # Errors
     /// The library refuses.
@@ -280,8 +280,7 @@ impl Gpu<'_> {
         })
     }
 
-    /// What it is called, or the number of its model where the system has no list of names
-    /// (`rsmi_dev_name_get`).
+    /// The name, or the number of the model where the system has no list of names (`rsmi_dev_name_get`).
     ///
     /// # Errors
     /// The library refuses.
@@ -289,7 +288,7 @@ impl Gpu<'_> {
         text(|buffer, length| call!(self.smi, rsmi_dev_name_get(self.index, buffer, length)))
     }
 
-    /// Its cap (`rsmi_dev_power_cap_get`).
+    /// The cap (`rsmi_dev_power_cap_get`).
     ///
     /// # Errors
     /// The library refuses.
@@ -315,7 +314,7 @@ impl Gpu<'_> {
         Ok(watts(cap))
     }
 
-    /// What its cap may be.
+    /// The range of the cap.
     ///
     /// # Errors
     /// The library refuses.

@@ -66,7 +66,7 @@ fn installed() -> Option<String> {
         eprintln!("SKIPPED: no {HEADER} ({PACKAGE})");
         return None;
     }
-    // Its headers are in another package than the library.
+    // Headers of the library are in another package than the library.
     let usable = panic::catch_unwind(|| {
         let builder = bindgen::Builder::default();
         builder

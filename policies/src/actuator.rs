@@ -1,4 +1,4 @@
-//! The node's ledger of what every device may hold, and the order of writes that follows from it.
+//! The account of what every device of a node may hold, and the order of writes that follows from it.
 //!
 //! Writes take time and may fail, hang or lie. So a device counts with the *most* it may hold:
 //! the cap read back last, or the one being written, whichever is higher; or what it may still
@@ -13,14 +13,14 @@ use crate::envelope::{CapVector, Microwatts, microwatts, watts};
 /// No device holds more: sums of it are no overflow.
 const MOST: Microwatts = Microwatts::MAX / 1024;
 
-/// One device's line in the ledger.
+/// A device's line in the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
     /// The cap read back last; `None` while it is not known.
     held: Option<Microwatts>,
     /// The most that it may hold now.
     most: Microwatts,
-    /// What it is to hold; `None`: it is left alone.
+    /// The cap that the device has to hold; `None`: it is left alone.
     target: Option<Microwatts>,
     /// Whether it rises only once no failed write can take what that needs: what is undone waits for none.
     waits: bool,
@@ -28,17 +28,17 @@ struct Line {
     writing: Option<Microwatts>,
     /// Whether that write is a decrease.
     falling: bool,
-    /// What a write of a predecessor's may make of it at any moment.
+    /// The cap that a predecessor's late write may leave at any moment.
     late: Option<Microwatts>,
-    /// What a write that failed may make of it for a while, although it was read to hold less since.
+    /// The cap that a failed write may still leave for a while, although a later reading showed less.
     straggling: Option<Microwatts>,
-    /// What it may still draw, although its cap is lower: measured power has not followed yet.
+    /// The power that it may still draw, although its cap is lower: measured power has not followed yet.
     drawn: Option<Microwatts>,
     /// The most that it could hold, while nobody can judge what it holds.
     unjudged: Option<Microwatts>,
     /// A cap that was read and that nobody believes yet: no other cap rises into the difference.
     suspect: Option<Microwatts>,
-    /// Its last write failed, or it is overdue: it is not written to until [`Actuator::retry`].
+    /// Whether its last write failed, or it is overdue: it is not written until [`Actuator::retry`].
     failed: bool,
 }
 
@@ -59,7 +59,7 @@ impl Line {
         self.held = Some(cap);
         self.most = cap;
         self.suspect = None;
-        // What it may draw is no more than what it may hold again.
+        // The device may draw no more than it may hold again.
         self.drawn = self.drawn.filter(|&drawn| drawn > cap);
     }
 
@@ -82,20 +82,20 @@ impl Line {
 pub enum Written {
     /// The device holds what it was told.
     Confirmed,
-    /// It was reported as done, and the device holds something else.
+    /// Reported as done, but the device holds another cap.
     Ignored {
-        /// What it was told.
+        /// The requested cap.
         wanted: Watts,
-        /// What it holds.
+        /// The cap that it holds.
         held: Watts,
     },
-    /// It failed; the device holds the old cap, or the new one.
+    /// The write failed; the device holds the old cap, or the new one.
     Failed,
     /// No write was under way: the answer is to nothing that was asked.
     Stray,
 }
 
-/// The ledger of a whole node. Devices are counted in the node's order.
+/// The account of a whole node. Devices are counted in the node's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actuator {
     lines: Vec<Line>,
@@ -103,7 +103,7 @@ pub struct Actuator {
 }
 
 impl Actuator {
-    /// A ledger of devices with the cap that each was found with (`None`: not readable) and the
+    /// An account of devices with the cap that each was found with (`None`: not readable) and the
     /// most that it can hold. Nothing is written until something is aimed at.
     #[must_use]
     pub fn new(devices: &[(Option<Watts>, Watts)], budget: Watts) -> Self {
@@ -130,8 +130,8 @@ impl Actuator {
         }
     }
 
-    /// What all devices together may hold from now on. Decreases that this makes necessary are
-    /// the caller's to aim at; increases are withheld at once.
+    /// The budget of all devices together from now on. The caller has to set lower targets if needed; increases
+    /// are withheld at once.
     pub fn set_budget(&mut self, budget: Watts) {
         self.budget = microwatts(budget).unwrap_or(0);
     }
@@ -240,7 +240,7 @@ impl Actuator {
         }
     }
 
-    /// What was read and not believed is not looked at again.
+    /// A suspect reading will not be repeated.
     pub fn suspect_no_more(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {
             line.suspect = None;
@@ -299,7 +299,7 @@ impl Actuator {
         }
     }
 
-    /// Nobody has looked at a device for a while: what it holds is not known. A write under way goes on.
+    /// A device was not read for a while: its cap is unknown. A write under way goes on.
     pub fn forget(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {
             line.held = None;
@@ -328,8 +328,8 @@ impl Actuator {
         }
     }
 
-    /// Whatever a predecessor wrote has landed, and the device was read since, or nothing reads it. Returns whether
-    /// that was not known.
+    /// All writes of a predecessor's are done, and the device was read since, or is not read any more. Returns
+    /// whether that was news.
     pub fn expect_no_more(&mut self, device: usize) -> bool {
         let line = self.lines.get_mut(device);
         line.is_some_and(|line| line.late.take().is_some())
@@ -379,7 +379,7 @@ impl Actuator {
             .map_or(Watts::ZERO, |line| watts(line.most()))
     }
 
-    /// The watts that a device takes up in the ledger: the most that it may hold, draw, or come to
+    /// The watts that a device takes up in the account: the most that it may hold, draw, or come to
     /// hold by a predecessor's write.
     #[must_use]
     pub fn counts(&self, device: usize) -> Watts {
@@ -388,8 +388,8 @@ impl Actuator {
             .map_or(Watts::ZERO, |line| watts(line.with(line.most)))
     }
 
-    /// Whatever is read of a device, it counts with `most` at least, because nobody can judge what it
-    /// may hold; `None`: it can be judged again.
+    /// The device counts, whatever its readings, with `most` at least, because it can't be judged; `None`: it can
+    /// be judged again.
     pub fn judge(&mut self, device: usize, most: Option<Watts>) {
         if let Some(line) = self.lines.get_mut(device) {
             line.unjudged = most.map(|most| microwatts(most).unwrap_or(MOST).min(MOST));
@@ -403,7 +403,7 @@ impl Actuator {
         self.lines.iter().any(is_above)
     }
 
-    /// What a device is to hold.
+    /// The target of a device.
     #[must_use]
     pub fn target(&self, device: usize) -> Option<Watts> {
         self.lines.get(device)?.target.map(watts)

@@ -33,7 +33,7 @@ pub enum Law {
 }
 
 impl Law {
-    /// Both, the paper's first.
+    /// All laws, the paper's first.
     pub const ALL: [Self; 2] = [Self::Paper, Self::Model];
 
     /// The name as users write it.
@@ -78,7 +78,7 @@ pub struct Config {
     pub detection: Detection,
     /// Table II, "Straggler mitigation".
     pub mitigation: Mitigation,
-    /// What the paper leaves open: when to stop, and when to give up.
+    /// Parameters that the paper leaves open: when to stop, and when to give up.
     pub guard: Guard,
     /// The knobs of the model law.
     pub model: Model,

@@ -29,7 +29,7 @@ use crate::model::ModelLaw;
 use crate::plan::{Plan, Policy};
 use crate::sample::{GpuReading, Mean, Sample, SampleError, Samples};
 
-/// One finished window.
+/// A finished window.
 #[derive(Debug, Clone)]
 struct Window {
     iteration_time: Millis,
@@ -39,7 +39,7 @@ struct Window {
     adjusted: bool,
 }
 
-/// What limited a GPU at the time of a sample.
+/// The limiter of a GPU at the time of a sample.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     throttled: bool,
@@ -47,7 +47,7 @@ struct Limit {
     power: Option<f64>,
 }
 
-/// What the node was like when it converged.
+/// The state of the node when it converged.
 #[derive(Debug, Clone, Copy)]
 struct Level {
     /// How far first and last were apart, or would have to be to count.
@@ -68,13 +68,13 @@ pub struct Controller {
     history: VecDeque<Window>,
     /// The last caps asked for; none before the first adjustment.
     caps: Option<CapVector>,
-    /// What everything is compared with: the warm-up, or the drift that brought the loop back.
+    /// The reference of comparisons: the warm-up, or the drift that brought the loop back.
     baseline: Option<Mean>,
     /// The caps that were held then.
     home: CapVector,
     /// The caps of warm-up itself, whatever drifts came later.
     origin: CapVector,
-    /// What limited each GPU in each of the last samples.
+    /// The limiters of each GPU in the last samples.
     limits: VecDeque<Vec<Limit>>,
     /// Algorithm 2's `global_max`.
     global_max: Millis,
@@ -90,11 +90,11 @@ pub struct Controller {
     stride: f64,
     /// The GPUs' caps as the last sample showed them; none since caps were asked for.
     read: Option<Vec<Watts>>,
-    /// What the first adjustment is to start from.
+    /// The start of the first adjustment, if learned before.
     hint: Option<Hint>,
     /// Whether the caps have yet to rise into a new plan.
     lifting: bool,
-    /// What the model law knows of the node; none while the paper's law is followed.
+    /// The model law's state; `None` while the paper's law is used.
     model: Option<ModelLaw>,
     /// How often the model law has gone back for a larger margin since warm-up.
     retreats: u32,
@@ -163,8 +163,7 @@ impl Controller {
         self.adjustments
     }
 
-    /// What everything is compared with: the mean over warm-up, or over the window in which a
-    /// drift was found.
+    /// The reference of comparisons: the mean over warm-up, or over the window in which a drift was found.
     #[must_use]
     pub fn baseline(&self) -> Option<&Mean> {
         self.baseline.as_ref()
@@ -411,7 +410,7 @@ impl Controller {
             return None;
         }
         let before = self.baseline.as_ref()?;
-        // One adjustment back the GPUs are further apart than now: that is no drift.
+        // At the caps before the last adjustment the GPUs are further apart than now: that is not drift.
         let spread = before.leads.spread().max(self.close(mean));
         let last = self.trail.pop()?;
         let caps = self.take_back(&last, gpus);
@@ -488,7 +487,7 @@ impl Controller {
         self.record(mean);
     }
 
-    /// One adjustment of the law, inside the envelope.
+    /// An adjustment of the law, inside the envelope.
     fn adjust(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Decision {
         let mitigation = &self.config.mitigation;
         let gpu_caps: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
@@ -530,8 +529,8 @@ impl Controller {
         }
     }
 
-    /// What is wanted of all devices, as the envelope, the largest rise of a GPU's cap and what
-    /// limits each GPU allow it.
+    /// The wanted caps of all devices, as far as the envelope, the largest raise of a GPU's cap and each GPU's
+    /// limiter allow.
     fn project(&self, wanted: &[Watts], gpus: &[GpuReading], most: Watts) -> CapVector {
         let rise = |gpu: &GpuReading| match may_rise(gpu, &self.config.guard) {
             true => most,

@@ -1,4 +1,4 @@
-//! What the loop answers to a sample: where it is, what to write, and why, in words.
+//! The loop's answer to a sample: its state, the caps to write, and the reason in words.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum State {
     Observe,
     /// Measures before the first adjustment.
     WarmUp,
-    /// One adjustment per window.
+    /// An adjustment per window.
     Adjusting,
     /// Caps are held: the node is level, or nothing can be done for it.
     Converged,
@@ -47,7 +47,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What to do after a sample.
+/// The action after a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// Where the loop is now.
@@ -70,7 +70,7 @@ pub enum Why {
     },
     /// The sample did not count.
     BadSample(SampleError),
-    /// What is seen, where nothing is done about it.
+    /// A diagnosis without an action.
     Seen(Diagnosis),
     /// The caps move by one adjustment of the law.
     Adjusted {
@@ -78,7 +78,7 @@ pub enum Why {
         straggler: (usize, Watts),
         /// In which share of the window's samples it was last.
         last_in: f64,
-        /// Which share of the window's kernels it started last, where that is known.
+        /// The share of the window's kernels that it started last, where known.
         last_in_kernels: Option<f64>,
         /// By which share its clock is below the median GPU's, where all clocks are known.
         clock_below: Option<f64>,
@@ -96,12 +96,12 @@ pub enum Why {
     Replanned {
         /// The plan's policy.
         policy: Policy,
-        /// What the GPUs' caps may add up to now.
+        /// The present bound on the sum of the GPUs' caps.
         budget: Watts,
     },
     /// After a new plan: all caps rise alike into what it allows, before the node is measured.
     Lifted {
-        /// What the GPUs' caps add up to now.
+        /// The present sum of the GPUs' caps.
         sum: Watts,
     },
     /// First and last are close enough.
@@ -282,7 +282,7 @@ fn moved(gpu: usize, change: Watts) -> String {
     }
 }
 
-/// Who gets what in an adjustment, and why.
+/// The change of each GPU in an adjustment, and the reason.
 pub(crate) fn adjusted(mean: &Mean, held: &[Watts], caps: &CapVector) -> Why {
     let change = |gpu: usize| match (caps.watts(gpu), held.get(gpu)) {
         (Some(new), Some(&old)) => (gpu, new - old),

@@ -10,25 +10,25 @@ use litd_units::{Celsius, Hertz, Millis, Watts};
 use crate::config::Guard;
 use crate::sample::{GpuReading, Mean};
 
-/// What holds the node back.
+/// The cause that holds the node back.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Diagnosis {
-    /// Nothing does: no GPU waits for another by more than noise.
+    /// No cause: no GPU waits for another by more than noise.
     Level {
         /// How far the first and the last GPU are apart, as a share of the iteration at every
         /// kernel.
         spread_share: f64,
     },
-    /// One GPU computes more slowly than the others. Not "thermal": no sensor said so.
+    /// A GPU computes more slowly than the others. Not "thermal", because no sensor said so.
     SlowClock {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
         /// By how much its kernels take longer than the fastest GPU's, where that is known.
         behind: Option<f64>,
     },
-    /// One GPU is late, its kernels are not slower, and its queue runs empty: its host is late.
+    /// A GPU is late, its kernels are not slower, and its queue runs empty: its host is late.
     LateHost {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
         /// The share of the iteration in which its queue was empty.
         idle: f64,
@@ -37,30 +37,30 @@ pub enum Diagnosis {
     },
     /// The transfers of one GPU take longer.
     SlowLink {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
         /// By which share they take longer than those of GPUs far ahead of it.
         behind: f64,
     },
-    /// One GPU has more work than the others.
+    /// A GPU has more work than the others.
     MoreWork {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
         /// By how much its kernels take longer than those of GPUs far ahead of it, all alike.
         behind: Option<f64>,
     },
-    /// One GPU is late, and its kernels tell nothing that power would change, or several things.
+    /// A GPU is late, and its kernels show no cause that power would change, or several.
     Unexplained {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
         /// Whether several causes are seen, rather than none.
         several: bool,
     },
     /// The straggler throttles, or is so hot that its cap may not rise: its cooling needs a look, watts won't help.
     HeatLimited {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
-        /// Its temperature, where that is known.
+        /// The temperature, where known.
         temperature: Option<Celsius>,
         /// Whether it throttles already, rather than being close to it.
         throttled: bool,
@@ -68,14 +68,14 @@ pub enum Diagnosis {
     /// The straggler does not use the power that it may: its clock is at its maximum, or
     /// something other than power limits it.
     NotPowerLimited {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
-        /// What it draws, where that is known.
+        /// The power, where known.
         power: Option<Watts>,
     },
-    /// Nobody can tell what limits the straggler: watts are not given on a guess.
+    /// The straggler's limiter is unknown: watts are not given on a guess.
     UnknownLimit {
-        /// Which GPU.
+        /// The GPU's number.
         gpu: usize,
     },
 }
@@ -220,8 +220,8 @@ pub fn close(mean: &Mean, guard: &Guard) -> Millis {
     mean.lead_of_share(guard.level_share).max(noise)
 }
 
-/// What holds the node back, from the mean of some samples and the newest readings. GPUs that
-/// are no further apart than `close` are level.
+/// The cause that holds the node back, from the mean of some samples and the newest readings. GPUs that are no
+/// further apart than `close` are level.
 #[must_use]
 pub fn diagnose(mean: &Mean, gpus: &[GpuReading], guard: &Guard, close: Millis) -> Diagnosis {
     let spread = mean.leads.spread();
@@ -282,7 +282,7 @@ fn watts_may_help(
     let behind = apart.slower_compute;
     Err(match cause {
         Cause::SlowClock => return Ok(behind),
-        // Nothing is known of its kernels, and nothing else is seen.
+        // Without knowledge of its kernels or other marks there is no diagnosis.
         _ if behind.is_none() && seen.is_empty() => return Ok(None),
         Cause::Healthy => None,
         Cause::HostBound => Some(Diagnosis::LateHost {

@@ -14,7 +14,7 @@ const APART: f64 = 2.0;
 /// At the end of each time so much is kept of what is compared.
 const KEPT: f64 = 0.9;
 
-/// What was read of a device since a moment.
+/// The power that a device has drawn since a moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Drawn {
     last: Option<Counted>,
@@ -23,7 +23,7 @@ pub struct Drawn {
     before: Sums,
 }
 
-/// What its energy counter told, and when it was asked.
+/// A reading of the energy counter, and when it was asked for.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     asked: Nanos,
@@ -32,7 +32,7 @@ struct Counted {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    /// What the counter went up by.
+    /// The increase of the counter.
     joules: f64,
     /// The time that it took for that.
     seconds: f64,
@@ -42,8 +42,8 @@ struct Sums {
 }
 
 impl Drawn {
-    /// One more reading, which was asked for at that time: the power of the moment and the energy counter, as far as
-    /// the driver tells them.
+    /// Adds a reading that was asked for at that time: the present power and the energy counter, as far as the
+    /// driver tells them.
     pub fn add(&mut self, asked: Nanos, power: Option<Watts>, energy: Option<Joules>) {
         if let Some(power) = power.filter(|it| it.is_finite() && *it >= Watts::ZERO) {
             self.since.watts += power.0;
@@ -61,7 +61,7 @@ impl Drawn {
         }
     }
 
-    /// What comes after this: it begins where this ends, so that no time is left out between two.
+    /// The span that follows: it begins where this one ends, so that no time is left out.
     #[must_use]
     pub fn next(&self) -> Self {
         Self {
@@ -146,7 +146,7 @@ mod tests {
             (510.0, Some(1220.0)),
         ]);
         assert_eq!(told.mean(), Some(Watts(610.0)));
-        // What follows leaves out no time, although it has one reading.
+        // The next span leaves out no time, although it has one reading.
         let mut next = told.next();
         assert_eq!(next.mean(), None);
         next.add(Nanos(3 * SECOND), Some(Watts(500.0)), Some(Joules(1800.0)));
@@ -157,7 +157,7 @@ mod tests {
     fn without_a_counter_that_can_be_believed_moments_count() {
         let none = drawn(&[(500.0, None), (600.0, None)]);
         assert_eq!(none.mean(), Some(Watts(550.0)));
-        // It counts millijoules as joules, stands still, or was reset in between.
+        // A counter in millijoules instead of joules, one that stands still, and one that was reset in between.
         let wrong = drawn(&[(500.0, Some(0.0)), (600.0, Some(550e3))]);
         assert_eq!(wrong.mean(), Some(Watts(550.0)));
         let still = drawn(&[(500.0, Some(7.0)), (600.0, Some(7.0))]);

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// the finest unit that any driver speaks.
 pub(crate) type Microwatts = i64;
 
-/// One watt.
+/// A watt in microwatts.
 const WATT: f64 = 1e6;
 
 /// A thousandth of a microwatt: 520.8 W times a million is a little less than 520,800,000 in
@@ -19,7 +19,7 @@ const DUST: f64 = 1e-3;
 /// More than this is no power limit of one device, but a mistake in units.
 const MOST: Watts = Watts(100_000.0);
 
-/// What one device's cap may be.
+/// The limits of one device's cap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// The lowest cap that is allowed.
@@ -73,11 +73,11 @@ pub enum EnvelopeError {
         "device {device}: {what} is {value}, which is no power limit (more than 0 and at most 100000 W)"
     )]
     NotAPower {
-        /// Which device, counted from 0: GPUs first, then CPU sockets.
+        /// The device, counted from 0: GPUs first, then CPU sockets.
         device: usize,
-        /// Which of its limits.
+        /// The limit's name.
         what: &'static str,
-        /// What it is.
+        /// The limit.
         value: Watts,
     },
     /// No whole driver unit lies between floor and ceiling.
@@ -85,13 +85,13 @@ pub enum EnvelopeError {
         "device {device}: no cap between the floor of {floor} and the ceiling of {ceiling} in units of {unit}"
     )]
     EmptyRange {
-        /// Which device, counted from 0: GPUs first, then CPU sockets.
+        /// The device, counted from 0: GPUs first, then CPU sockets.
         device: usize,
-        /// Its floor.
+        /// The floor.
         floor: Watts,
-        /// Its ceiling.
+        /// The ceiling.
         ceiling: Watts,
-        /// Its driver's unit.
+        /// The driver's unit.
         unit: Watts,
     },
     /// Even with every cap at its floor the sum is too high.
@@ -153,7 +153,7 @@ pub(crate) fn microwatts(power: Watts) -> Option<Microwatts> {
     power.is_finite().then(|| whole((power.0 * WATT).round()))
 }
 
-/// A cap as a ledger has it: to the nearest microwatt. None that is no number.
+/// A cap in whole microwatts; `None` for NaN.
 #[must_use]
 pub fn to_the_microwatt(cap: Watts) -> Option<Watts> {
     microwatts(cap).map(watts)
@@ -244,7 +244,7 @@ impl Envelope {
         self.ranges.len()
     }
 
-    /// What the caps may add up to.
+    /// The bound on the sum of the caps.
     #[must_use]
     pub fn budget(&self) -> Watts {
         watts(self.budget)

@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::config::Scale;
 
-/// One lead value per GPU (Algorithm 1's output): every one finite and not negative. What a
-/// broken profiler or a lost rank yields can't become one.
+/// A lead value per GPU (Algorithm 1's output), each finite and not negative. Values of a broken profiler or a
+/// lost rank are refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leads(Vec<Millis>);
 
@@ -21,7 +21,7 @@ pub enum LeadError {
     /// A rank sent nothing.
     #[error("GPU {gpu} has no lead value")]
     Missing {
-        /// Which GPU, counted from 0.
+        /// The GPU, counted from 0.
         gpu: usize,
     },
     /// NaN, infinite or negative.
@@ -29,9 +29,9 @@ pub enum LeadError {
         "GPU {gpu} has a lead value of {}, which is no lead: it must be finite and not negative", lead.0
     )]
     NotALead {
-        /// Which GPU, counted from 0.
+        /// The GPU, counted from 0.
         gpu: usize,
-        /// What it has instead.
+        /// The invalid value.
         lead: Millis,
     },
 }

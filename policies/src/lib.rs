@@ -1,10 +1,10 @@
-//! What litd decides, as values and functions: no I/O, no clock, no state but what is passed.
+//! Decisions of litd as values and functions: no I/O, no clock, no state but what is passed.
 //!
 //! - [`law`]: how lead values become wanted caps (Algorithms 2 and 3 of the Lit Silicon paper).
 //! - `model`: the model law, which computes wanted caps from kernel durations (docs/laws.md).
 //! - [`envelope`]: projects whatever a law wants onto what is allowed. Only it makes a
 //!   [`CapVector`], and only a [`CapVector`] can be written to hardware.
-//! - [`actuator`]: the ledger of writes and their order, so that the sum stays within the budget after each.
+//! - [`actuator`]: the account of writes and their order, so that the sum stays within the budget after each.
 //! - [`plan`]: the three use cases of Table I as budgets, start caps and ceilings.
 //! - [`diagnosis`]: why the straggler is late, and whether watts would help it.
 //! - [`drawn`]: the mean power of a device, by its energy counter where that can be believed.

@@ -15,7 +15,7 @@ use crate::envelope::{CapVector, Envelope, EnvelopeError, Limits};
 /// GPUs it feeds.
 const CPU_MARGIN: f64 = 0.1;
 
-/// What is done about a straggler (Table I).
+/// The policy against a straggler (Table I).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
@@ -71,9 +71,9 @@ impl FromStr for Policy {
 /// A CPU socket as cpu-slosh sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cpu {
-    /// What its limit may be. The ceiling is the limit that was found.
+    /// Limits of its limit. The ceiling is the limit found.
     pub limits: Limits,
-    /// What it draws under this workload.
+    /// The power under this workload.
     pub draw: Watts,
 }
 
@@ -105,7 +105,7 @@ pub enum PlanError {
         "{policy} has no headroom: the initial cap of {initial} is the GPUs' TDP, so the straggler can't be raised. Set a budget or an initial cap below it, or use gpu-red. Nothing to do: predicted gain 0 (estimate)"
     )]
     NoHeadroom {
-        /// Which policy.
+        /// The policy.
         policy: Policy,
         /// The initial cap.
         initial: Watts,
@@ -115,9 +115,9 @@ pub enum PlanError {
         "cpu-slosh has no headroom: the CPUs draw {draw} under limits of {limit}, and a tenth above the draw is kept. Nothing to do: predicted gain 0 (estimate)"
     )]
     NoCpuHeadroom {
-        /// What all sockets draw.
+        /// The power of all sockets.
         draw: Watts,
-        /// What all sockets are limited to.
+        /// The sum of all sockets' limits.
         limit: Watts,
     },
     /// The initial cap is no cap of that GPU.
@@ -127,15 +127,15 @@ pub enum PlanError {
         initial: Watts,
         /// The GPU's floor.
         floor: Watts,
-        /// Which GPU.
+        /// The GPU.
         gpu: usize,
     },
     /// A knob or a reading that is no power.
     #[error("{what} is {value}, which is no power: it must be from 0 to 100000 W")]
     NotAPower {
-        /// Which knob or reading.
+        /// The parameter or reading.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: Watts,
     },
     /// A driver unit is more than a cap may rise at once, so none could ever rise.
@@ -143,9 +143,9 @@ pub enum PlanError {
         "GPU {gpu} takes caps in units of {unit}, and no cap may rise by more than {rise} at once: allow at least a unit"
     )]
     StepBelowUnit {
-        /// Which GPU.
+        /// The GPU.
         gpu: usize,
-        /// Its driver's unit.
+        /// The driver's unit.
         unit: Watts,
         /// The largest rise.
         rise: Watts,
@@ -177,7 +177,7 @@ impl Plan {
         let tdp: Vec<Watts> = node.gpus.iter().map(|gpu| gpu.ceiling).collect();
         let initial = initial_caps(policy, node, knobs)?;
         let (initial, allowance) = under(policy, initial, &node.gpus, budget)?;
-        // What driver units leave of a budget is the GPUs' own, not headroom for the CPUs'.
+        // Watts that rounding to driver units leaves unused belong to the GPUs, and are not headroom for the CPUs.
         let unused = allowance - initial.iter().copied().sum::<Watts>();
         let below_tdp: Watts = tdp.iter().zip(&initial).map(|(&t, &i)| t - i).sum();
         let headroom = below_tdp - unused;
@@ -227,7 +227,7 @@ impl Plan {
         Self { start, ..self }
     }
 
-    /// Which policy this is.
+    /// The plan's policy.
     #[must_use]
     pub fn policy(&self) -> Policy {
         self.policy
@@ -239,8 +239,7 @@ impl Plan {
         &self.tdp
     }
 
-    /// What the GPUs' caps may add up to once the CPUs have given what they give: Algorithm
-    /// 3's `P_n`.
+    /// The bound on the sum of the GPUs' caps once the CPUs have given their watts: Algorithm 3's `P_n`.
     #[must_use]
     pub fn gpu_budget(&self) -> Watts {
         self.gpu_budget
@@ -252,7 +251,7 @@ impl Plan {
         &self.cpu_targets
     }
 
-    /// What is allowed: GPUs first, then (cpu-slosh only) CPU sockets.
+    /// The permitted caps: GPUs first, then (cpu-slosh only) CPU sockets.
     #[must_use]
     pub fn envelope(&self) -> &Envelope {
         &self.envelope
@@ -266,7 +265,7 @@ impl Plan {
     }
 }
 
-/// Everything that is added up or compared below must be a power; a NaN would pass most tests.
+/// Checks that all values that are added up or compared below are powers; a NaN would pass most tests.
 fn check_powers(node: &Node, knobs: &Mitigation, budget: Option<Watts>) -> Result<(), PlanError> {
     let knobs = [
         ("max_adjustment", knobs.max_adjustment),

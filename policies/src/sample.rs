@@ -1,16 +1,16 @@
-//! What the loop observes: one sample per profiled iteration, averaged over windows.
+//! The loop's observations: one sample per profiled iteration, averaged over windows.
 
 use litd_diagnosis::{Marks, median};
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
 use crate::law::{LeadError, Leads};
 
-/// One GPU at the time of a sample. What a sensor did not give is absent.
+/// A GPU at the time of a sample. Values without a sensor are absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct GpuReading {
     /// The cap it holds.
     pub cap: Watts,
-    /// Its temperature.
+    /// The temperature.
     pub temperature: Option<Celsius>,
     /// The temperature at which it slows itself down.
     pub slowdown: Option<Celsius>,
@@ -21,7 +21,7 @@ pub struct GpuReading {
     pub power_share: Option<f64>,
     /// The power it draws.
     pub power: Option<Watts>,
-    /// Its clock.
+    /// The clock.
     pub clock: Option<Hertz>,
     /// How long its computation kernels take against the median GPU's: above 1 is slower. Only
     /// kernels whose overlap with communication is the same on all GPUs count.
@@ -29,7 +29,7 @@ pub struct GpuReading {
     /// How long the same kernels take together against the median GPU's: steadier than the pace,
     /// and in proportion to what a clock changes.
     pub slowness: Option<f64>,
-    /// What its kernels show of why it may be late.
+    /// Marks of its kernels that may explain why it is late.
     pub marks: Marks,
     /// The share of the iteration in which it ran any kernel.
     pub busy: Option<f64>,
@@ -46,13 +46,12 @@ impl GpuReading {
     }
 }
 
-/// One profiled iteration of one job on one node.
+/// A profiled iteration of one job on one node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// The iteration's number.
     pub iteration: u64,
-    /// One lead value per GPU (Algorithm 1, aggregated as configured); absent for a rank that
-    /// sent none.
+    /// A lead value per GPU (Algorithm 1, aggregated as configured); absent for a rank that sent none.
     pub leads: Vec<Option<Millis>>,
     /// How many kernels the lead was summed over; 1 where it is a maximum or a last value.
     pub summands: u32,
@@ -82,9 +81,9 @@ pub enum SampleError {
     /// A GPU's cap was not read, or misread, or is somebody else's.
     #[error("GPU {gpu} is read to hold a cap of {cap}, which is none that it may hold")]
     Cap {
-        /// Which GPU, counted from 0.
+        /// The GPU, counted from 0.
         gpu: usize,
-        /// What was read instead.
+        /// The cap that was read instead.
         cap: Watts,
     },
     /// The iteration took no time, or no finite one.
@@ -221,7 +220,7 @@ impl Samples {
         Ok(())
     }
 
-    /// What the samples are like, once there is one.
+    /// The mean of the samples, once there is one.
     pub(crate) fn mean(&self) -> Option<Mean> {
         let samples = self.times.len();
         let leads: Vec<(f64, f64)> = self
@@ -324,7 +323,7 @@ fn mean_marks(marks: &[Marks]) -> Marks {
         let values = marks.iter().map(|one| value(one).filter(|v| v.is_finite()));
         Some(centre(&values.collect::<Option<Vec<f64>>>()?)?.0)
     };
-    // That of a mean of so many.
+    // The error of a mean over so many.
     let fewer = (marks.len().max(1) as f64).sqrt();
     Marks {
         slower_compute: known(|one| one.slower_compute),

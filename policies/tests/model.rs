@@ -85,7 +85,7 @@ fn caps_that_kernels_do_not_follow_are_taken_back() {
     let start = toy.held.clone();
     let first = toy.warm_up();
     assert!(first.apply.is_some());
-    // Whatever the caps are, clocks stay as they were.
+    // Clocks that don't depend on the caps.
     let speed = toy.speed;
     for _ in 0..30 {
         for ((now, before), held) in toy.speed.iter_mut().zip(speed).zip(&toy.held) {

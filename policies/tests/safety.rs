@@ -268,7 +268,7 @@ impl AnySample {
     }
 }
 
-/// What may happen to a loop.
+/// An event for a loop.
 #[derive(Debug, Clone)]
 enum Event {
     Sample(AnySample),
@@ -489,7 +489,7 @@ proptest! {
     }
 }
 
-/// What a device does with one write.
+/// A device's behaviour at one write.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     None,
@@ -533,7 +533,7 @@ proptest! {
         if settled {
             prop_assert_eq!(&hardware, &target.to_watts());
         }
-        // What it counts is never less than what the hardware holds.
+        // The watts that it counts with are never less than the hardware's cap.
         for (device, &holds) in hardware.iter().enumerate() {
             let counts = lines.counts(device);
             prop_assert!(counts >= holds, "device {device}: {counts} counted, {holds} held");
@@ -649,13 +649,13 @@ fn nobody_rises_into_what_a_device_may_have_risen_by() {
     actuator.give_back(1, Watts(700.0));
     actuator.suspect(0, Watts(601.0));
     assert_eq!(actuator.due(|_| true), []);
-    // What is lowered waits for nobody.
+    // A decrease waits for nobody.
     actuator.give_back(1, Watts(500.0));
     assert_eq!(actuator.due(|_| true), [(1, Watts(500.0))]);
     actuator.written(1, Some(Watts(500.0)));
     actuator.give_back(1, Watts(700.0));
     assert_eq!(actuator.due(|_| true), []);
-    // It was one reading that was wrong.
+    // A single reading was wrong.
     actuator.observe(0, Watts(600.0));
     assert_eq!(actuator.due(|_| true), [(1, Watts(700.0))]);
 }
@@ -668,7 +668,7 @@ fn nobody_rises_into_what_a_failed_write_may_still_take_but_to_undo() {
     assert_eq!(actuator.due(|_| true), [(0, Watts(700.0))]);
     assert_eq!(actuator.written(0, None), Written::Failed);
     actuator.straggles(0, Watts(700.0));
-    // It was read to hold what it held before, and is to stay there; the write may land still.
+    // A reading shows the old cap, which is to stay; the write may still be done late.
     actuator.observe(0, Watts(600.0));
     actuator.leave(0);
     actuator.rest(1, Watts(700.0));
@@ -679,7 +679,7 @@ fn nobody_rises_into_what_a_failed_write_may_still_take_but_to_undo() {
     actuator.retry(1);
     actuator.rest(1, Watts(700.0));
     assert_eq!(actuator.due(|_| true), []);
-    // Its own way up is not barred by that.
+    // The device's own way up is not barred by that.
     actuator.retry(0);
     actuator.rest(0, Watts(650.0));
     assert_eq!(actuator.due(|_| true), [(0, Watts(650.0))]);

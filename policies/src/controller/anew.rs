@@ -104,16 +104,16 @@ impl Controller {
         };
     }
 
-    /// What the devices of a plan hold, as far as this loop knows.
+    /// The caps of a plan's devices, as far as this loop knows.
     fn held(&self, plan: &Plan) -> Vec<Watts> {
         let asked = self.caps().to_watts();
         let (gpus, cpus) = asked.split_at(self.plan.tdp().len().min(asked.len()));
         let start = plan.start().to_watts();
         let read = self.read.as_deref().unwrap_or(gpus);
         let of = |gpu: usize| match (gpus.get(gpu), read.get(gpu)) {
-            // Nothing was asked for.
+            // The policy observe asks for no caps.
             (_, Some(&read)) if self.plan.policy() == Policy::Observe => read,
-            // What is read may be older than what was asked for; the lower is no rise.
+            // The reading may be older than the request; the lower one is no raise.
             (Some(&asked), Some(&read)) => asked.min(read),
             _ => Watts(f64::NAN),
         };

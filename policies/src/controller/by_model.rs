@@ -93,7 +93,7 @@ impl Controller {
             (State::Adjusting, _) => {
                 let why = match self.remainder(mean) {
                     remainder if remainder < 1.0 => Why::Levelled { remainder },
-                    // It was level before, and all got the same.
+                    // The node was level before, and all GPUs got the same.
                     _ => Why::Seen(diagnosis),
                 };
                 self.converge(mean, false, why)
@@ -123,7 +123,7 @@ impl Controller {
         })
     }
 
-    /// What the model wants, within what each GPU may have after one adjustment.
+    /// The model's proposal, within the bounds of each GPU after one adjustment.
     fn propose(&self, mean: &Mean, gpus: &[GpuReading]) -> Option<Proposal> {
         let (model, knobs) = (self.model.as_ref()?, &self.config.model);
         let envelope = self.plan.envelope();
@@ -132,7 +132,7 @@ impl Controller {
             let may = may_rise(gpu, &self.config.guard);
             let rise = if may { self.rise() } else { Watts::ZERO };
             let most = ceiling.min(gpu.cap + rise);
-            // What could not be given back, because heat is unknown, is not taken.
+            // A cap that could not be raised again, because heat is unknown, is not lowered.
             let fall = match (gpu.temperature, gpu.slowdown) {
                 (None, Some(_)) => Watts::ZERO,
                 _ => knobs.max_step,
@@ -167,7 +167,7 @@ impl Controller {
         let wanted: Vec<Watts> = proposal.caps.iter().copied().chain(cpus).collect();
         let caps = self.project(&wanted, gpus, self.rise());
         let moves = (0..held.len()).any(|gpu| caps.watts(gpu) != Some(held[gpu]));
-        // What was asked for already is not asked for again where a driver holds something else.
+        // A request is not repeated where a driver holds another cap.
         if !moves || caps == *self.caps() {
             return self.converge(mean, false, Why::NothingMoves);
         }

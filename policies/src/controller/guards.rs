@@ -1,5 +1,4 @@
-//! What any law must not do: go on where power does not follow caps, or spend power that buys no
-//! speed.
+//! Limits on any law: it must not go on where power does not follow caps, or spend power that buys no speed.
 
 use litd_units::Watts;
 
@@ -14,7 +13,7 @@ const MOVED: f64 = 0.008;
 const UNEXPLAINED: f64 = 0.25;
 /// By this part a cap's power may creep for other reasons.
 const CREEP: f64 = 0.003;
-/// What noise explains counts so many times.
+/// The factor by which an effect has to exceed noise.
 const CERTAIN: f64 = 4.0;
 /// Power above its cap by more than this part is held by something else, or not yet.
 const ABOVE: f64 = 0.03;
@@ -52,7 +51,7 @@ impl Controller {
             let (Some(then), Some(now)) = (drawn(before), drawn(mean)) else {
                 continue;
             };
-            // What was above its cap then may have come down to it since.
+            // A power above its cap then may have come down to it since.
             if then > home * (1.0 + ABOVE) {
                 continue;
             }
@@ -76,8 +75,7 @@ impl Controller {
         Some(Why::Disobeyed { gpu, cap, power })
     }
 
-    /// What the GPUs' caps may add up to: without the CPUs' watts once those have bought too
-    /// little.
+    /// The bound on the sum of the GPUs' caps: without the CPUs' watts once those have bought too little.
     pub(super) fn gpu_budget(&self) -> Watts {
         let budget = self.plan.gpu_budget();
         match self.frugal {

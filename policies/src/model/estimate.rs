@@ -1,13 +1,11 @@
-//! What each GPU's clock is and how it follows its power, from what kernels took: a Kalman
-//! filter over the logarithm of the time that kernels of constant overlap take,
+//! Each GPU's clock and how it follows its power, estimated from kernel durations: a Kalman filter over the
+//! logarithm of the time that kernels of constant overlap take,
 //!
-//! ```text
-//! ln time = slowness - slope * ln(power / home power) + (what all GPUs have in common)
-//! ```
+//! ```text ln time = slowness - slope * ln(power / home power) + (what all GPUs have in common) ```
 //!
-//! Slopes are alike on GPUs of one kind: each is a common slope and a small difference from it,
-//! so that the step of any GPU teaches the slope of all. What all have in common can't be known
-//! from ratios, which compare GPUs with each other, and is left open in every window.
+//! Slopes are alike on GPUs of one kind: each is a common slope and a small difference from it, so that the step
+//! of any GPU teaches the slope of all. The part that all have in common can't be known from ratios, which compare
+//! GPUs with each other, and is left open in every window.
 
 /// The slope is about 1 / alpha * power / (power - idle), times the share of the kernels that
 /// follows the clock: 0.65 with alpha 1.9 and an idle power of a fifth.
@@ -19,14 +17,14 @@ const DIFFERENCE: f64 = 0.04;
 /// How far apart the clocks of GPUs of a kind may be.
 const SPREAD: f64 = 0.3;
 
-/// What is believed of a node, and how firmly. Powers are relative to those of home and in
-/// logarithms: `x = ln(power / home power)`.
+/// The estimates for a node, and their uncertainty. Powers are relative to those of home and in logarithms: `x =
+/// ln(power / home power)`.
 #[derive(Debug, Clone)]
 pub(crate) struct Estimate {
     gpus: usize,
     /// Slowness of each GPU, difference of its slope, the common slope, what is common now.
     mean: Vec<f64>,
-    /// Their covariance, row by row.
+    /// The covariance, row by row.
     covariance: Vec<f64>,
 }
 

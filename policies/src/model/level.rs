@@ -1,18 +1,17 @@
-//! Which powers level the clocks: the most speed that a budget allows, then the least power that
-//! keeps it.
+//! Powers that level the clocks: the most speed that a budget allows, then the least power that keeps it.
 
 use litd_units::Watts;
 
 use super::Worth;
 
-/// One GPU as it is now, and where it may go.
+/// A GPU's present state and the bounds of its power.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     /// Logarithm of the time that its kernels take now.
     pub slowness: f64,
     /// By which part that shrinks per part of power.
     pub slope: f64,
-    /// What its slowness varies by from iteration to iteration, and what it is uncertain by.
+    /// The variation of its slowness from iteration to iteration, and its uncertainty.
     pub noise: f64,
     /// The power that it is capped at, or that it draws where no cap limits it.
     pub power: Watts,
@@ -55,7 +54,7 @@ pub(super) fn lowest(mut low: f64, mut high: f64, fits: impl Fn(f64) -> bool) ->
 /// The powers wanted, and what they promise.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// One per GPU.
+    /// A power per GPU.
     pub powers: Vec<Watts>,
     /// By which part an iteration becomes longer than now (below zero: shorter).
     pub longer: f64,
@@ -79,7 +78,7 @@ pub(crate) fn level(members: &[Member], budget: Watts, worth: Worth) -> Target {
     let slowest = lowest(best, worst, |slowness| sum(slowness) <= budget);
     let fastest = members.iter().map(|m| m.slowness_at(m.range.1));
     let fastest = fastest.fold(slowest, f64::min);
-    // What is left of the budget keeps leaders out of the slowest GPU's way: a margin.
+    // The rest of the budget keeps leaders out of the slowest GPU's way: a margin.
     let ahead = |margin: f64| -> Vec<Watts> { at(slowest - margin).collect() };
     let most = slowest - fastest;
     let margin = most - lowest(0.0, most, |less| sum(slowest - (most - less)) <= budget);

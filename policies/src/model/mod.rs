@@ -19,18 +19,18 @@ use self::level::{Member, level, lowest, normal};
 use crate::config::Model;
 use crate::sample::{GpuReading, Mean};
 
-/// What time is worth in power.
+/// The worth of time in power.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Worth {
     /// An iteration may become longer by this part, whatever that saves.
     Slowdown(f64),
-    /// Whatever costs least.
+    /// The least cost.
     Prices(Prices),
 }
 
 /// Slopes are taken for steeper by so many standard deviations.
 const CAUTION: f64 = 2.0;
-/// What a window shows must differ from what is held by so many standard deviations.
+/// By how many standard deviations a window must differ from the present state.
 const SIGNIFICANT: f64 = 2.0;
 /// The same where nothing is wrong.
 const CERTAIN: f64 = 5.0;
@@ -61,7 +61,7 @@ const TOO_LATE: f64 = 0.4;
 /// The middle of several values varies by this more than their mean.
 const OF_MEDIAN: f64 = 1.2533;
 
-/// What a window of samples taught.
+/// The lesson from a window of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lesson {
     /// Temperatures still move.
@@ -70,25 +70,25 @@ pub(crate) enum Lesson {
     Expected,
     /// The node is another one than it was.
     Surprised,
-    /// Nothing: durations are missing.
+    /// No lesson: durations are missing.
     Nothing,
 }
 
 /// The caps wanted, and why.
 #[derive(Debug, Clone)]
 pub(crate) struct Proposal {
-    /// One per GPU.
+    /// A cap per GPU.
     pub caps: Vec<Watts>,
     /// Whether they are worth a change of caps.
     pub worthwhile: bool,
 }
 
-/// What each GPU's cap may be now.
+/// The present bounds of each GPU's cap.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     /// The least and the most.
     pub range: Vec<(Watts, Watts)>,
-    /// What all may add up to.
+    /// The bound on their sum.
     pub budget: Watts,
     /// How far ahead each GPU is, from 0 for the straggler to 1 for the first.
     pub ahead: Vec<f64>,
@@ -115,7 +115,7 @@ impl Bounds {
     }
 }
 
-/// What is known of a node.
+/// The model of a node.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelLaw {
     estimate: Estimate,

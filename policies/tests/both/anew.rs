@@ -1,4 +1,4 @@
-//! Other plans, restarts and what was learned earlier, on the toy node.
+//! New plans, restarts and knowledge from earlier, on the toy node.
 
 use litd_policies::config::Mitigation;
 use litd_policies::{CapVector, Config, Decision, Plan, PlanError, Policy, State, Why};
@@ -35,13 +35,13 @@ fn a_lower_budget_is_applied_at_once_and_the_node_measured_anew() {
         "{words}"
     );
     assert!(toy.sum() <= Watts(2400.0) && toy.sum() > Watts(2395.0));
-    // All come down by the same amount: what was learned stays.
+    // All caps come down by the same amount: learned differences stay.
     for (now, before) in toy.held.iter().zip(&before) {
         assert!((*before - *now) >= Watts(99.0), "{before} became {now}");
         assert!((*before - *now) <= Watts(101.0), "{before} became {now}");
     }
     assert_eq!(toy.controller.adjustments(), adjustments);
-    // What was level enough for the first warm-up may leave something to a second.
+    // A node that is level enough for the first warm-up may still gain in a second.
     toy.warm_up();
     for _ in 0..20 {
         toy.window();
@@ -71,7 +71,7 @@ fn a_larger_budget_is_used_step_by_step_on_a_level_node_too() {
             held = toy.held.clone();
         }
         assert_eq!(toy.held, vec![Watts(650.0); 4], "{policy}");
-        // One sample of the warm-up has been taken, at the caps that are compared with later.
+        // A sample of the warm-up has been taken, at the reference caps.
         for _ in 0..WARM_UP - 2 {
             assert_eq!(toy.step().state, State::WarmUp);
         }
@@ -87,7 +87,7 @@ fn a_hot_gpu_is_not_lifted_and_gives_its_share_to_the_others() {
     replan(&mut toy, within(Policy::GpuRealloc, 2600.0));
     while let Why::Lifted { .. } = toy.step().why {}
     assert_eq!(toy.held, [700.0, 500.0, 700.0, 700.0].map(Watts));
-    // One that throttled a moment ago is hot, and so it is across a new plan.
+    // A GPU that throttled a moment ago is hot, also across a new plan.
     toy.temperature[1] = 80.0;
     toy.throttled[1] = true;
     toy.step();
@@ -211,7 +211,7 @@ fn a_plan_that_starts_from_the_caps_held_keeps_them_in_warm_up() {
     assert_eq!(toy.held, learned);
     toy.step();
     assert_eq!(toy.held, learned);
-    // Whatever is held, a start is within the plan.
+    // From any caps, a start is within the plan.
     let start = |caps: &[f64]| {
         let caps: Vec<Watts> = caps.iter().copied().map(Watts).collect();
         gpu_caps(within(Policy::GpuRealloc, 2600.0).start_from(&caps).start())
@@ -240,7 +240,7 @@ fn what_was_learned_is_where_the_first_adjustment_goes() {
     // The rise was more than an adjustment's, and the node is level at once.
     assert!(learned.iter().any(|&cap| cap > Watts(716.0)), "{learned:?}");
     assert_eq!(toy.window().state, State::Converged);
-    // It is used once.
+    // The hint is used once.
     toy.controller.restart();
     toy.speed[0] *= 0.95;
     let next = toy.warm_up();

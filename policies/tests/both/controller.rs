@@ -171,7 +171,7 @@ fn a_slow_link_uneven_work_and_what_nothing_explains_get_no_power() {
 
 #[test]
 fn seven_of_eight_may_be_stragglers() {
-    // One GPU is fast, the others are equal: the clock is what they lack, to the last bit alike.
+    // A single GPU is fast, the others are equal: their clocks are lower, and alike to the last bit.
     let mut toy = under_test(Policy::GpuRealloc);
     toy.speed = [1.0, 1.0, 1.0, 1.05];
     let first = toy.warm_up();
@@ -399,9 +399,9 @@ fn what_is_too_hot_to_rise() {
     assert!(hot(Some(95.0), Some(100.0), false));
     assert!(hot(Some(f64::NAN), Some(100.0), false));
     assert!(hot(Some(50.0), Some(f64::NAN), false));
-    // It has such a temperature and can't say how warm it is.
+    // The GPU has a slowdown temperature, but no reading.
     assert!(hot(None, Some(100.0), false));
-    // It has none.
+    // The GPU has no slowdown temperature.
     assert!(!hot(Some(99.0), None, false));
     assert!(!hot(None, None, false));
     assert!(hot(Some(50.0), Some(100.0), true));

@@ -1,4 +1,4 @@
-//! What the loop does under either law: compiled once for each.
+//! Behaviour of the loop under either law: compiled once for each.
 
 use litd_policies::Policy;
 

@@ -55,7 +55,7 @@ pub struct Toy {
     pub last_in: Vec<f64>,
     /// Whether clocks are told: 2 GHz at the speed of 1.
     pub clocks: bool,
-    /// What kernels show besides clocks.
+    /// Marks of kernels besides clocks.
     pub marks: [Marks; 4],
 }
 
@@ -130,7 +130,7 @@ impl Toy {
         decision
     }
 
-    /// What the daemon does with a decision.
+    /// Acts on a decision as the daemon would.
     pub fn write(&mut self, decision: &Decision) {
         if let Some(caps) = &decision.apply {
             let mut lines = ledger(&Vec::from_iter(self.held.iter().map(|&cap| Some(cap))));
@@ -143,7 +143,7 @@ impl Toy {
         self.held.iter().copied().sum()
     }
 
-    /// One window.
+    /// Runs a window.
     pub fn window(&mut self) -> Decision {
         self.step();
         self.step();
