@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use litd_cli::{Outcome, output};
 
-/// What the bare law (Algorithms 1 to 3) would do with given samples
+/// Print the caps of the paper's Algorithms 1 to 3 for given samples, before safety limits
 ///
-/// Reads a JSON array of cases and prints a JSON array of what the law makes of each. There is
-/// no envelope here: the caps that come out may lie below a device's floor, and the daemon would
-/// project them.
+/// Reads a JSON array of cases and prints a JSON array of results. No limits apply here: a cap may
+/// be below a device's floor, to which the daemon would raise it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Args {

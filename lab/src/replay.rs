@@ -21,12 +21,12 @@ const SOON: Duration = Duration::from_secs(5);
 /// How often is looked.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What would litd make of these traces? Play them to a daemon on a SIMULATED node
+/// Replay traces to a daemon on a SIMULATED node, and print its diagnosis
 ///
 /// Starts a daemon of its own, which observes, on a simulated node whose GPUs train meanwhile. Each
 /// rank connects to its ingest socket as its hook would, tells of every recorded iteration in the
 /// time that it took, and sends the kernels of those that the daemon asks for. Where traces mark no
-/// iterations, a trace is one. Then shows what the daemon has found: leads are the traces', caps,
+/// iterations, a trace is one. Then prints the daemon's diagnosis: leads are the traces', caps,
 /// power and clocks are SIMULATED.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

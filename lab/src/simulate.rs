@@ -31,7 +31,8 @@ pub struct Args {
     /// with uneven loads, among replicas), each with a number. It only writes files
     #[arg(long, value_name = "SPEC", requires = "write_kineto", conflicts_with_all = ["workload", "contention"])]
     parallel: Option<Parallel>,
-    /// What the noise of --parallel comes from: kernels differ by 1 %; without it there is none
+    /// The seed of the noise of --parallel, by which kernels differ by 1 %; without it there is no
+    /// noise
     #[arg(long, value_name = "N", requires = "parallel")]
     seed: Option<u64>,
     /// Clock of each GPU relative to the reference clock, separated by commas: 1.05,1,1.02

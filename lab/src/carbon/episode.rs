@@ -13,7 +13,7 @@ use super::zone::Zone;
 
 const HOUR: Seconds = Seconds(3600.0);
 
-/// Who decides, in the order in which tables show them.
+/// The policy that chooses configurations, in the order in which tables show them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     Static,

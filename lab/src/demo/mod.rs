@@ -32,17 +32,17 @@ use run::{Frame, Run, Summary, Watched};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What to do about the straggler: gpu-red, gpu-realloc, cpu-slosh, or observe
-    /// [default: all three that the scenario is about]
+    /// The policy against the straggler: gpu-red, gpu-realloc, cpu-slosh, or observe [default: the
+    /// three that the scenario is about]
     #[arg(long, value_name = "POLICY")]
     policy: Option<Policy>,
     /// A scenario file, or the name of a shipped one (see --list-scenarios)
     #[arg(long, value_name = "FILE", default_value = "default")]
     scenario: String,
-    /// Where the noise starts; the same seed gives the same numbers
+    /// The seed of the noise; the same seed gives the same numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// What the job's hooks time: all kernels, as a profiler does, or modules, as they do by default
+    /// What hooks of the job time: all kernels, as with a profiler, or modules, their default
     #[arg(long, value_enum, default_value_t, conflicts_with = "in_process")]
     measure: Measure,
     /// Draw leads, caps, clocks and throughput over time into this file
@@ -51,8 +51,8 @@ pub struct Args {
     /// No live view, even on a terminal
     #[arg(long)]
     no_live: bool,
-    /// Go on for ever, in real time, with a daemon to try `litctl status`, `top` and the others
-    /// on; with one policy [default: gpu-red]
+    /// Run for ever, in real time, as a daemon for `litctl status`, `top` and other commands; with
+    /// one policy [default: gpu-red]
     #[arg(long, conflicts_with_all = ["svg", "in_process"])]
     stay: bool,
     /// Run the loop in this process instead of in a daemon behind its sockets: the same caps,

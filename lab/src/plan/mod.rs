@@ -12,8 +12,8 @@ use synthetic::Synthetic;
 
 /// Plan how fast each stage of a training pipeline computes, on SIMULATED measurements
 ///
-/// The same commands as `litctl plan` has for what was measured, and the paper's emulation. What
-/// they print says how the solver behaves, and nothing of what a real pipeline would save.
+/// The commands of `litctl plan`, here on simulated measurements, and the paper's emulation. The
+/// output shows how the solver behaves, not the savings of a real pipeline.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -7,10 +7,11 @@ mod validate;
 use clap::Subcommand;
 use litd_cli::Outcome;
 
-/// Look at the family of SIMULATED nodes that laws are judged on
+/// Inspect the family of SIMULATED nodes that laws are judged on
 ///
-/// Nobody wrote these plants for a law: their author was given public data, literature and the
-/// trait, and each assumption is a dimension with a range and a source. docs/plants.md tells more.
+/// These plants were not written for a law: their author was given public data, literature and the
+/// interface, and each assumption is a dimension with a range and a source. docs/plants.md tells
+/// more.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

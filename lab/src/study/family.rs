@@ -28,7 +28,7 @@ pub struct Options {
     /// Draws of the family [default: 240; with --full 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=APART))]
     draws: Option<u64>,
-    /// Which draws: those from a million times this on
+    /// The number of the first draw, in millions
     #[arg(long, value_name = "SEED", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
     seed: u64,

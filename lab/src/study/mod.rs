@@ -51,7 +51,7 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Both laws on plants that nobody wrote for them, and on all calibrated nodes
+    /// Both laws on independently written plants, and on all calibrated nodes
     Family,
     /// Both laws on the nodes, at 1 % kernel noise and 0.5 % iteration noise
     Levelling,
@@ -61,11 +61,11 @@ enum Part {
     Tracking,
     /// Both laws under every knob of the paper's Table II
     Knobs,
-    /// A level, noisy node, which is to be left alone
+    /// A level, noisy node, whose caps must not move
     Rest,
     /// A budget that follows the day
     Budget,
-    /// What more could be done with caps on a level node
+    /// Further gains from caps on a level node
     Next,
     /// Random and broken nodes, which must not be worse off
     Harm,
