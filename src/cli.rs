@@ -14,8 +14,8 @@ use crate::state::StateError;
 
 /// Balances the power caps of a GPU training node.
 ///
-/// Without a command it runs until it is stopped, and puts back then what it has changed. systemd
-/// starts it; `litctl` talks to it.
+/// Without a command it runs until it is stopped, and then restores the caps found. systemd starts
+/// it; `litctl` talks to it.
 #[derive(Debug, Parser)]
 #[command(name = "litd", version, max_term_width = 100)]
 #[command(
@@ -25,8 +25,8 @@ struct Cli {
     /// The configuration file [default: /etc/litd/litd.toml if it exists]
     #[arg(long, global = true, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// Tell what is wrong with the configuration, and end. Where a budget is set the GPUs are read
-    /// to compare it with their floors
+    /// Print mistakes in the configuration, and end. Where a budget is set the GPUs are read to
+    /// compare it with their floors
     #[arg(long, conflicts_with = "rig_clock")]
     check_config: bool,
     /// Take the time from a test rig's socket
@@ -38,7 +38,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put back the caps that a daemon which is gone has left changed; nothing to do is a success
+    /// Restore the caps that a dead daemon has left changed; nothing to do is a success
     Restore,
     /// Print the default configuration file, which explains every key
     DefaultConfig,
