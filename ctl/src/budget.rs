@@ -9,14 +9,14 @@ use serde_json::json;
 use crate::control::{self, Socket};
 use crate::{Outcome, caps, output};
 
-/// Show or set what all GPU caps of the node may add up to
+/// Show or set the budget: the most that all GPU caps of the node may add up to
 ///
-/// A lower budget is in force within a second. What is set here lasts until the daemon stops.
-/// Root and litd's admin group may set it.
+/// A lower budget is in force within a second. A budget set here lasts until the daemon stops. Root
+/// and litd's admin group may set it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Watts, or "default" for what the configuration says [default: show it]
+    /// Watts, or "default" for the configured budget [default: show it]
     #[arg(value_name = "WATTS|default")]
     budget: Option<Asked>,
     #[command(flatten)]

@@ -11,12 +11,12 @@ use crate::control::{self, Socket};
 use crate::show::{SIMULATED, or_dash};
 use crate::{Outcome, output};
 
-/// List what every device may hold and holds, or set one cap by hand
+/// List each device's cap and its bounds, or set one cap by hand
 ///
 /// litd checks a cap set by hand against the device's range and the budget, if one is set, writes
-/// it and reads it back. From then on it is what the device came with: steering begins from it and
-/// goes back to it, and it stays when litd ends. Where a job is steered, litd moves caps itself and
-/// refuses. Root and litd's admin group may set caps.
+/// it and reads it back. From then on it counts as the cap found: steering begins from it, restores
+/// it, and it stays when litd ends. While litd steers a job on the device it refuses. Root and
+/// litd's admin group may set caps.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -32,7 +32,7 @@ enum Action {
     Set {
         /// The device: gpu3, cpu0 or a PCI address
         device: String,
-        /// Its cap in watts
+        /// The cap in watts
         #[arg(value_parser = watts)]
         watts: Watts,
         #[command(flatten)]

@@ -16,10 +16,10 @@ use crate::{Outcome, output, show};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Go on with what happens from now on, until interrupted; JSON is one event per line then
+    /// Keep printing new events until interrupted; JSON is one event per line then
     #[arg(short, long)]
     follow: bool,
-    /// Only what came after the event of this number
+    /// Only events after the one with this number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: u64,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let mut news = follow.poll(&client)?;
     loop {
         match printer.print(&news) {
-            // Who read our output has left.
+            // The reader of our output has left.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             other => other?,
         }

@@ -5,8 +5,7 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Forget what was learned: distributions of power, so that jobs start level again, and which
-/// profilers are off
+/// Delete learned caps, so that jobs start with equal ones, and bans of profilers
 ///
 /// Root and litd's admin group may do this.
 #[derive(clap::Args)]

@@ -22,9 +22,10 @@ const ANSWER: Duration = Duration::from_millis(1700);
 
 /// Tell litd that a scheduler's job begins or has ended
 ///
-/// For Prolog and Epilog of Slurm, and hooks like them. Takes 2 s at most and never fails a job: the
-/// exit status is 0 and a line on standard error says what is wrong, unless --strict is given. Both
-/// may be said twice, late or not at all. Root and litd's admin group may do this.
+/// For Prolog and Epilog of Slurm, and hooks like them. Takes 2 s at most and never fails a job:
+/// the exit status is 0 and a line on standard error says what is wrong, unless --strict is given.
+/// It does no harm if either comes twice, late or not at all. Root and litd's admin group may do
+/// this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -36,8 +37,8 @@ pub struct Args {
 enum Action {
     /// A job begins
     ///
-    /// With --opt-out caps and clocks of its GPUs are as they were found when this ends, and litd
-    /// steers them no more until the job ends. A budget that is set holds for them all the same.
+    /// With --opt-out litd restores caps and unlocks clocks of the job's GPUs before this ends, and
+    /// leaves them alone until the job ends. A budget still applies to them.
     Begin {
         #[command(flatten)]
         which: Which,
@@ -45,9 +46,9 @@ enum Action {
         #[arg(long)]
         opt_out: bool,
     },
-    /// A job has ended: its GPUs' caps go back and their clocks are free when this ends
+    /// A job has ended: restore its GPUs' caps and unlock their clocks before this ends
     ///
-    /// So health checks that come after it see the node as it was found.
+    /// Health checks after it see the node as it was without litd.
     End {
         #[command(flatten)]
         which: Which,
@@ -60,11 +61,11 @@ struct Which {
     /// $SLURM_JOB_ID]
     #[arg(value_name = "JOB")]
     id: Option<String>,
-    /// Its GPUs: numbers, names, addresses or UUIDs [default for the job of $SLURM_JOB_ID:
+    /// GPUs of the job: numbers, names, addresses or UUIDs [default for the job of $SLURM_JOB_ID:
     /// $SLURM_JOB_GPUS]
     #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
     gpus: Vec<String>,
-    /// Exit with status 1 if litd did not do it
+    /// Exit with status 1 if litd has not carried it out
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -95,7 +96,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     .or_else(|error| match which.strict {
         true => Err(error),
-        // Nobody reads what is said here.
+        // A failure of this message can't be reported.
         false => Ok(()),
     })
 }
@@ -163,7 +164,7 @@ fn send(socket: &Socket, command: Command) -> Result<Done, String> {
         let outcome = socket
             .client_within(ANSWER)
             .and_then(|client| client.command(&command));
-        // Whoever has given up hears nothing.
+        // The caller may have given up.
         let _ = answer.send(outcome.map_err(|error| error.to_string()));
     });
     asks.map_err(|error| format!("can't ask litd: {error}"))?;

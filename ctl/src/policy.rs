@@ -6,11 +6,11 @@ use serde_json::json;
 use crate::control::{self, Socket};
 use crate::{Outcome, output};
 
-/// Show or set what litd does about stragglers
+/// Show or set the policy against stragglers
 ///
-/// gpu-red takes power from GPUs that wait, gpu-realloc gives it to the one that is waited for,
-/// cpu-slosh adds what the CPUs don't need, observe watches and writes nothing. What is set here
-/// lasts until the daemon stops. Root and litd's admin group may set it.
+/// gpu-red takes power from GPUs that wait, gpu-realloc gives it to the one that they wait for,
+/// cpu-slosh adds watts that the CPUs don't use, and observe moves no caps. A policy set here lasts
+/// until the daemon stops. Root and litd's admin group may set it.
 #[derive(clap::Args)]
 pub struct Args {
     /// gpu-red, gpu-realloc, cpu-slosh or observe [default: show it]
@@ -37,7 +37,7 @@ fn show(status: &Status, json: bool) -> Outcome {
         return output::json(&json!({ "policy": node.policy, "mode": node.mode }));
     }
     let mode = match node.mode {
-        Mode::Off => "mode off: everything is let go of",
+        Mode::Off => "mode off: all devices are released",
         Mode::Canary => "mode canary",
         Mode::Observe => "mode observe: caps move only to keep a budget",
         Mode::Steer => "mode steer",

@@ -5,13 +5,13 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Let go of GPUs: caps back, every handle closed
+/// Release GPUs: restore their caps and close every handle
 ///
-/// For what an open handle is in the way of: a GPU reset, a driver upgrade, another partition mode.
-/// litd answers within 5 s with what it has done, or why it can't. A job that runs on such a GPU is
-/// only watched; its other GPUs keep their caps. litd takes the GPU back with `litctl resume`, when
-/// it returns to the bus or its driver is loaded anew, or after release.take_back_seconds. Root and
-/// litd's admin group may do this.
+/// Needed before a GPU reset, a driver upgrade or a change of partition mode, which open handles
+/// prevent. litd answers within 5 s that it is done, or why it can't. A job on a released GPU is
+/// only observed; its other GPUs keep their caps. litd takes the GPU back with `litctl resume`,
+/// when it returns to the bus or its driver is loaded anew, or after release.take_back_seconds.
+/// Root and litd's admin group may do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

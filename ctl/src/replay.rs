@@ -40,7 +40,7 @@ const EXAMPLES: &str = "\
 Example:
   litctl replay traces/ --gpus 0000:05:00.0,0000:15:00.0";
 
-/// What was played.
+/// A summary of the replay.
 #[derive(Serialize)]
 struct Report {
     ranks: usize,

@@ -5,7 +5,7 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Give caps back as litd found them, and leave them alone until resume
+/// The same as release: restore caps, close every handle, leave them alone until resume
 ///
 /// The same as `litctl release`. Root and litd's admin group may do this.
 #[derive(clap::Args)]

@@ -5,10 +5,10 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Steer again what release, a foreign change or a fault has stopped
+/// Steer devices again after a release, a foreign change of their cap, or a fault
 ///
-/// The caps that the devices hold now are taken as those to be given back at the end. Root and
-/// litd's admin group may do this.
+/// The caps that the devices hold now become the caps found, which are restored at the end. Root
+/// and litd's admin group may do this.
 #[derive(clap::Args)]
 pub struct Args {
     /// A device's name (gpu3) or address [default: all devices]

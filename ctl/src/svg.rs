@@ -36,7 +36,7 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// One chart.
+/// A chart.
 pub struct Chart {
     body: String,
     height: f64,

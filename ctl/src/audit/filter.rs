@@ -1,4 +1,4 @@
-//! Which writes are wanted.
+//! The filter of writes.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -6,7 +6,7 @@ use jiff::{Span, Zoned};
 
 use super::writes::Write;
 
-/// Which writes are wanted.
+/// The filter of writes.
 #[derive(clap::Args)]
 pub struct Filter {
     /// Only of this device: its name (gpu3) or address
@@ -21,7 +21,7 @@ pub struct Filter {
     /// Only since then: how long ago ("2h", "3 days") or a local time ("2026-11-22 07:00")
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     since: Option<f64>,
-    /// Only writes that did not come to what was asked for
+    /// Only writes whose result is not the requested cap
     #[arg(long)]
     failed: bool,
 }

@@ -18,20 +18,20 @@ use filter::Filter;
 
 use writes::{Write, Writes};
 
-/// Print who set which cap to what, why, and what became of it
+/// Print the log of all writes: who set which cap, why, and with which result
 ///
-/// Each line is one write: when, device, cap before and after, what was read back, what is in
-/// force where the driver tells, who, and why. The log is the daemon's own, on disk; it is read
-/// whether litd runs or not, by root and members of the group litd.
+/// Each line is one write: time, device, cap before and after, the cap read back, the limit in
+/// force where the driver tells it, author and reason. The log is the daemon's own, on disk; it is
+/// read whether litd runs or not, by root and members of the group litd.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     filter: Filter,
-    /// Only the last so many
+    /// Only the last N writes
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "follow")]
     last: Option<usize>,
-    /// Go on with what is written from now on, until interrupted
+    /// Keep printing new writes until interrupted
     #[arg(short, long)]
     follow: bool,
     /// The log's directory [default: /var/log/litd, or /var/lib/litd/audit]
@@ -55,7 +55,7 @@ const USUAL: [&str; 2] = ["/var/log/litd", "/var/lib/litd/audit"];
 /// How often is looked for more.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What becomes of a write is known after so long, in seconds: the device is read once a second.
+/// After this many seconds a write's result is known: the device is read once a second.
 const SETTLES: f64 = 3.0;
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -64,7 +64,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let directory = directory.unwrap_or_else(|| USUAL[0].into());
     let mut log = Log::open(&directory)?;
     match finish(args, json, &mut log) {
-        // Who read our output has left.
+        // The reader of our output has left.
         Err(error) if is_left(error.as_ref()) => Ok(()),
         other => other,
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use litd_api::audit::{Ending, Entry, Intent, Line, Outcome, Record};
 use litd_units::Watts;
 
-/// One write of a cap.
+/// A write of a cap.
 #[derive(Debug)]
 pub struct Write {
     /// When it was about to be made, in seconds since 1970.
     pub unix_seconds: f64,
-    /// What was to be set, by whom and why.
+    /// The intended cap, its author and its reason.
     pub intent: Intent,
-    /// What became of it, once that is known.
+    /// The outcome, once known.
     pub outcome: Option<Outcome>,
     /// The cap in force afterwards, where the driver tells.
     pub enforced: Option<Watts>,
@@ -21,7 +21,7 @@ pub struct Write {
 }
 
 impl Write {
-    /// What became of it, in words.
+    /// The outcome, in words.
     pub fn became(&self) -> String {
         let Some(outcome) = &self.outcome else {
             return "outcome unknown".to_owned();
@@ -53,7 +53,7 @@ impl Write {
 #[derive(Debug, Default)]
 pub struct Writes {
     known: BTreeMap<u64, Write>,
-    /// Those up to here were given out.
+    /// Writes up to this number were given out.
     taken: u64,
 }
 
@@ -96,7 +96,7 @@ impl Writes {
         self.known.get(&number(record)?)
     }
 
-    /// Those that were begun before a moment and were not given out yet.
+    /// Writes that were begun before a moment and not given out yet.
     pub fn take(&mut self, until: f64) -> Vec<&Write> {
         while self.known.len() > KEPT
             && self

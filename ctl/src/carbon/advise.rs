@@ -27,19 +27,19 @@ pub struct Args {
     /// Power and throughput of each configuration
     #[arg(long, value_name = "FILE")]
     profile: PathBuf,
-    /// What is still to be trained, such as 8e9
+    /// Tokens still to train, such as 8e9
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
     /// By when
     #[arg(long, value_name = "TIME", value_parser = input::moment)]
     deadline: Timestamp,
-    /// What runs now [default: nothing]
+    /// The configuration that runs now [default: none]
     #[arg(long, value_name = "TP,PP,DP", value_parser = configuration)]
     running: Option<Configuration>,
     /// The length of a window
     #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,
-    /// K, what a switch takes [default: the profile's switch_s, or 0]
+    /// K, the seconds that a switch takes [default: the profile's switch_s, or 0]
     #[arg(long, value_name = "K", value_parser = input::seconds)]
     switch_seconds: Option<Seconds>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub fn configuration(text: &str) -> Result<Configuration, &'static str> {
     }
 }
 
-/// That another configuration is to run: an exit status of its own.
+/// The advice that another configuration should run: an exit status of its own.
 #[derive(Debug)]
 pub struct Switch(Configuration);
 
@@ -82,7 +82,7 @@ impl fmt::Display for Switch {
 
 impl Error for Switch {}
 
-/// What is decided, and on what grounds.
+/// The decision and its grounds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
     pub configuration: Configuration,
@@ -91,7 +91,7 @@ pub struct Advice {
     /// Where the signal is a price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price_per_kwh: Option<f64>,
-    /// What the signal counts.
+    /// The signal's factor.
     pub factor: Factor,
     pub stale: bool,
     pub reason: String,

@@ -15,7 +15,7 @@ use crate::output;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// Whom to ask.
+/// The source of the signal.
 pub enum Asker {
     File {
         trace: PathBuf,
@@ -26,12 +26,12 @@ pub enum Asker {
         zone: String,
         http: Http,
         secret: Option<String>,
-        /// What a login gave for the secret.
+        /// The token that a login gave for the secret.
         token: Option<String>,
     },
 }
 
-/// What was answered.
+/// An answer.
 pub struct Answer {
     pub reading: Result<Reading, Trouble>,
     /// Why there is no forecast, where the provider has one and it could not be got.
@@ -185,7 +185,7 @@ pub fn forecasts(path: &Path, trace: &Trace, factor: Factor) -> Fallible<Forecas
     Ok(forecasts)
 }
 
-/// What a file says of a moment: nothing that is later than it.
+/// The values of a file at a moment: none that is later.
 fn file(
     trace: &Path,
     forecast: Option<&Path>,

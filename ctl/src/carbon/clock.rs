@@ -115,7 +115,7 @@ impl Steps {
 #[serde(deny_unknown_fields)]
 pub struct Mark {
     wall: Timestamp,
-    /// Which start of the machine.
+    /// The machine's boot.
     boot: String,
     passed_s: f64,
 }

@@ -20,10 +20,10 @@ use crate::{Outcome, caps, output};
 
 /// Let litd's budget follow the carbon intensity, within bounds
 ///
-/// In clean hours the node may draw --highest, in dirty ones --lowest, in between what lies in between. The
-/// budget is a lease that is renewed: if this command ends, or the signal is stale or lost, the lease has the
-/// fallback, or ends and caps.safe_budget rules. litd itself speaks to no network, and the training job is not
-/// touched. Runs until it is stopped.
+/// The budget is --highest in clean hours, --lowest in dirty ones, and linear in between. The
+/// budget is a lease that is renewed: if this command ends, or the signal is stale or lost, the
+/// lease has the fallback, or ends and caps.safe_budget rules. litd itself speaks to no network,
+/// and the training job is not touched. Runs until it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -50,13 +50,13 @@ pub struct Args {
     /// [default: none; the policy that a crash left is then taken for the one that was found]
     #[arg(long, value_name = "FILE", requires = "set_policy")]
     state: Option<PathBuf>,
-    /// For how many seconds the lease is renewed
+    /// The lease's length in seconds the lease is renewed
     #[arg(long, default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
     /// How many seconds lie between two renewals
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     every: f64,
-    /// Write what is followed as metrics for Prometheus's node exporter (textfile collector)
+    /// Write signal and budget as metrics for Prometheus's node exporter (textfile collector)
     #[arg(long, value_name = "FILE.prom")]
     metrics: Option<PathBuf>,
     #[command(flatten)]
@@ -90,10 +90,10 @@ fn seconds(text: &str) -> Result<f64, &'static str> {
         .ok_or("must be 0.1 to 86400 seconds")
 }
 
-/// What the node is to do.
+/// The wanted state of the node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Wanted {
-    /// This budget, because of this intensity.
+    /// A budget, because of this intensity.
     Follow(Watts, Intensity),
     /// The signal is stale or lost.
     Fallback,
@@ -227,11 +227,11 @@ fn end(args: &Args, policies: &mut Policies) -> Outcome {
     policies.give_back(&args.socket.client()?)
 }
 
-/// What became of the lease.
+/// The state of the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leased {
     Granted,
-    /// Nothing was asked of litd: the lease ends.
+    /// No request was made: the lease ends.
     Left,
 }
 
@@ -279,7 +279,7 @@ struct Changed {
 }
 
 impl Policies {
-    /// What an earlier follow left in the file.
+    /// The policy that an earlier follow left in the file.
     fn read(file: Option<PathBuf>) -> Result<Self, String> {
         let Some(path) = &file else {
             return Ok(Self {

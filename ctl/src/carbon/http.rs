@@ -1,4 +1,4 @@
-//! One HTTP request to a provider of carbon signals, or to a Prometheus, bounded in time and size.
+//! An HTTP request to a provider of carbon signals, or to a Prometheus, bounded in time and size.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use tokio::time;
 
 /// A provider is waited for no longer, unless the caller says so.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// One that answers 429 without Retry-After is left alone for so long.
+/// A server that answers 429 without Retry-After is left alone for so long.
 const LIMITED: SignedDuration = SignedDuration::from_mins(1);
 /// So much of what it says is shown.
 const WORDS: usize = 200;
@@ -201,7 +201,7 @@ fn pause(text: &str, now: Timestamp) -> Option<SignedDuration> {
     Some(date.ok()?.duration_since(now).max(SignedDuration::ZERO))
 }
 
-/// What an answer says, fit for a terminal.
+/// The text of an answer, fit for a terminal.
 fn words(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let shown = text.chars().filter(|letter| !letter.is_control());

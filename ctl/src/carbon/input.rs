@@ -40,9 +40,9 @@ pub fn parse_if_there<T: FromStr<Err: Display>>(path: &Path) -> Result<Option<T>
 /// Why a file is of no use.
 #[derive(Debug)]
 pub enum Damaged {
-    /// Its content may be right.
+    /// The file can't be read, although its content may be right.
     Unreadable(String),
-    /// Its content is wrong.
+    /// The content is wrong.
     Wrong(String),
 }
 

@@ -78,7 +78,7 @@ Example:
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// What one run showed.
+/// The measurements of one run.
 struct Measured {
     iteration: Seconds,
     power: Watts,
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(wrong) = wanted.iter().find(|it| it.world_size() != Some(args.gpus)) {
         return Err(format!("--only: {wrong} is not of {} GPUs", args.gpus).into());
     }
-    // What no profile may have is said before the first launch, and not after an hour of them.
+    // A power that no profile may have is refused before the first launch, and not after an hour.
     let now = power(args)?;
     for configuration in &wanted {
         let point = Point {

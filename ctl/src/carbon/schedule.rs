@@ -40,17 +40,17 @@ pub struct Args {
     /// When the job arrives, such as 2024-05-08T00:00:00Z
     #[arg(long, value_name = "TIME", value_parser = input::moment)]
     start: Timestamp,
-    /// What is to be trained, such as 8e9
+    /// Tokens to train, such as 8e9
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
-    /// By when, in hours after the start [default: 1.25 times what the fastest configuration needs, rounded
-    /// up to whole hours]
+    /// The deadline, in hours after the start [default: 1.25 times the time of the fastest
+    /// configuration, rounded up to whole hours]
     #[arg(long, value_name = "D", value_parser = input::hours)]
     deadline_hours: Option<Seconds>,
-    /// Who decides
+    /// The policy that chooses configurations
     #[arg(long, value_enum)]
     policy: Policy,
-    /// Which emissions count
+    /// The emissions that count
     #[arg(
         long,
         value_name = "direct|lifecycle|marginal",
@@ -63,7 +63,7 @@ pub struct Args {
     /// How long shift and shift-static may wait at most [default: as long as the deadline lets them]
     #[arg(long, value_name = "S", value_parser = input::span)]
     shift_hours: Option<Seconds>,
-    /// K, what a switch takes [default: the profile's switch_s, or 0]
+    /// K, the seconds that a switch takes [default: the profile's switch_s, or 0]
     #[arg(long, value_name = "K", value_parser = input::seconds)]
     switch_seconds: Option<Seconds>,
 }
@@ -116,7 +116,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     let series = trace.series(args.factor).map_err(|error| of(&error))?;
     let job = job(args, &profile)?;
-    // That no configuration is fast enough is said before anything of the trace.
+    // If no configuration is fast enough, that is reported before anything about the trace.
     job.check()?;
     let windows = series.windows(args.start, job.window(), job.windows());
     let problem = Problem::new(job, &windows.map_err(|error| of(&error))?)?;
@@ -174,8 +174,9 @@ fn choose(
     })
 }
 
-/// What the newest forecast of each window makes of the job, corrected by how much of the earlier ones came true.
-/// Nothing that was observed or issued later than a window's beginning is looked at for it.
+/// Replays the job with the newest forecast of each window, corrected by how much of the earlier
+/// ones came true. Values that were observed or issued after a window's beginning are not used for
+/// it.
 fn mpc(
     args: &Args,
     problem: &Problem,
@@ -209,7 +210,7 @@ fn judge(problem: &Problem, plan: Plan) -> Result<Solution, Box<dyn Error>> {
     })
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Document {
     carbon_g: f64,

@@ -47,7 +47,7 @@ pub struct Source {
     /// provider's name]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Which emissions count, or the price [default: direct for a file, the provider's first]
+    /// The emissions that count, or the price [default: direct for a file, the provider's first]
     #[arg(long, value_name = "direct|lifecycle|marginal|price")]
     factor: Option<Factor>,
     /// Keep a provider's values and forecasts of the last weeks in this folder: the last value outlasts a restart, and
@@ -94,7 +94,8 @@ struct Kept {
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 impl Source {
-    /// Nothing is asked yet. What a provider says is kept in --history, or else in this folder.
+    /// The signal, before any request. A provider's values are kept in --history, or else in this
+    /// folder.
     pub fn signal(&self, folder: Option<&Path>) -> Fallible<Signal> {
         let stale = SignedDuration::try_from_secs_f64(self.stale_hours.0)?;
         let (from, factor) = match (&self.trace, self.provider) {
@@ -134,7 +135,7 @@ impl Source {
         })
     }
 
-    /// Whose values they are.
+    /// The name of the source.
     fn name(&self) -> String {
         let provider = self.provider.map(|it| it.to_string());
         let zone = self.zone.as_deref().unwrap_or_default();
@@ -270,12 +271,12 @@ impl Signal {
         self.history.as_ref()?.trouble.as_deref()
     }
 
-    /// What it counts.
+    /// The signal's factor.
     pub fn factor(&self) -> Factor {
         self.factor
     }
 
-    /// What is known of so many windows from now on; where nothing is, that all are alike.
+    /// The values of so many windows from now on; equal ones where none are known.
     pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
         match (self.feed.reading(), &self.history) {
             (Some(reading), Some(kept)) => kept.history.outlook(reading, now, window, count),
@@ -287,10 +288,10 @@ impl Signal {
 
 impl Kept {
     const FILES: [&str; 2] = ["signal.csv", "forecasts.csv"];
-    /// Whose values they are: provider and zone.
+    /// The file that names provider and zone.
     const WHOSE: &str = "signal-of";
 
-    /// What is damaged is set aside: forecasts are corrected the less, and that is no reason not to decide.
+    /// Damaged history is set aside: forecasts are corrected less, but decisions are still made.
     fn read(folder: &Path, factor: Factor, whose: &str) -> Fallible<Self> {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let path = folder.join(Self::WHOSE);

@@ -21,7 +21,7 @@ pub struct Belief {
 }
 
 impl Belief {
-    /// What was said is counted on.
+    /// A stated value is relied upon.
     pub fn told(point: Point) -> Self {
         Self {
             point,
@@ -37,24 +37,24 @@ impl Belief {
     }
 }
 
-/// What is to run, by its number in the profile, and how it stands.
+/// The configuration to run, by its number in the profile, and the job's state.
 pub struct Standing {
     pub beliefs: Vec<Belief>,
     pub window: Seconds,
     pub switch: Seconds,
-    /// What is left after the last checkpoint.
+    /// Tokens left after the last checkpoint.
     pub tokens: Tokens,
-    /// What is likely to be trained of it already: whoever runs on keeps it.
+    /// Tokens that are probably trained already, and kept if the configuration stays.
     pub unsaved: Tokens,
     pub running: Option<usize>,
     pub deadline: Timestamp,
-    /// What it takes to launch the job where none runs.
+    /// The time to launch the job where none runs.
     pub launch: Seconds,
     /// How much longer a switch may take that goes wrong: one that the deadline does not need must leave room for it.
     pub risk: Seconds,
 }
 
-/// Which configuration is to run now, by its number, and why.
+/// The configuration to run now, by its number, and why.
 pub type Choice = (usize, Reason);
 
 /// Why a configuration is to run.
@@ -70,7 +70,7 @@ pub enum Reason {
     First,
     /// No configuration is likely to be in time; this one may be.
     Hope,
-    /// None can be in time.
+    /// No configuration can be in time.
     TooLate,
 }
 
@@ -111,7 +111,8 @@ impl Standing {
     /// One of the numbers can't be.
     pub fn job(&self, now: Timestamp) -> Result<Job, Box<dyn Error>> {
         let start = self.running.map_or(Start::Within(0), Start::Running);
-        // Who decides a moment after a window has begun has not lost it: what is lost is looked at by itself.
+        // The policy that chooses configurations a moment after a window has begun has not lost it:
+        // what is lost is looked at by itself.
         let late = self.window * LATE_BY;
         let left = Seconds(self.left(now).0.max(1.0)) + late;
         let points: Vec<Point> = self.beliefs.iter().map(|it| it.point).collect();
@@ -158,8 +159,8 @@ impl Standing {
         self.needs_at(configuration, self.beliefs[configuration].hoped)
     }
 
-    /// What a switch to a configuration may take besides: it may go wrong, and one that was never loaded may take
-    /// longer than the others did.
+    /// Extra time for a switch to a configuration: it may go wrong, and a first load may take
+    /// longer than others did.
     fn room(&self, configuration: usize) -> Seconds {
         match self.running {
             Some(running) if running == configuration => Seconds::ZERO,
@@ -226,7 +227,7 @@ impl Standing {
     /// The optimum, where it leaves enough time: plans do not count that a job must be launched, that a switch goes
     /// wrong, nor that a rate is another one than is believed.
     fn with_room(&self, optimum: usize, left: Seconds) -> Choice {
-        // It may be the fastest one that must follow, which is then loaded, too.
+        // The fastest one may have to follow, which is then loaded, too.
         let fastest = self.fastest();
         let follows = fastest != optimum && !self.beliefs[fastest].has_loaded;
         let back = if follows { LOADING } else { Seconds::ZERO };
@@ -258,7 +259,8 @@ impl Standing {
             return (first, Reason::First);
         }
         let may_be = |it: &usize| self.beliefs[*it].has_hope() && self.may_need(*it) <= left;
-        // What runs and may be in time is waited for until it has been measured: leaving it would cost a switch.
+        // A running configuration that may be in time is kept until it has been measured: leaving
+        // it would cost a switch.
         let running = self.running.filter(may_be);
         let hoped = |it: usize| -self.beliefs[it].hoped.0;
         match running.or_else(|| least(&mut self.all().filter(may_be), &hoped)) {

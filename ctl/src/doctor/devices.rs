@@ -70,7 +70,7 @@ fn ask_all(domains: Vec<Box<dyn PowerDomain>>) -> Result<Vec<Examined>, Box<dyn 
         let identity = domain.identity().clone();
         thread::Builder::new().spawn(move || {
             let range = domain.range();
-            // Nobody listens any more to one that answers too late.
+            // There is no reader any more for an answer that comes too late.
             let _ = answer.send((range, domain.read()));
         })?;
         asked.push((identity, answers));
@@ -99,7 +99,7 @@ fn ask_all(domains: Vec<Box<dyn PowerDomain>>) -> Result<Vec<Examined>, Box<dyn 
     Ok(examined.collect())
 }
 
-/// What a cap of several tenants at once would do is nobody's to decide.
+/// The effect of a cap on several tenants at once can't be decided for them.
 fn shared(identity: &Identity) -> Vec<String> {
     let why = match identity.sharing {
         Sharing::Whole => return Vec::new(),
@@ -120,7 +120,7 @@ impl Examined {
         }
     }
 
-    /// What was noticed of this very device.
+    /// The notices about this very device.
     fn heed(&mut self, notices: &[Notice]) {
         let errors = notices
             .iter()

@@ -22,10 +22,10 @@ use crate::control::Socket;
 use crate::{Outcome, output};
 use devices::Examined;
 
-/// Say what this node has, what litd may do with it, and what is missing
+/// List this node's devices, litd's rights over them, and what is missing
 ///
-/// It reads what the daemon would read, and changes nothing. Run it as root: others don't see all
-/// of it.
+/// Reads the same files and libraries as the daemon, and changes nothing. Run it as root: other
+/// users don't see everything.
 #[derive(clap::Args)]
 #[command(after_help = EXIT)]
 pub struct Args {
@@ -44,10 +44,10 @@ Exit status:
   2  the command line or the configuration is wrong
   3  litd can cap some GPUs, and others not";
 
-/// What was found out.
+/// The findings.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Its version.
+    /// The schema's version.
     schema: u32,
     /// The exit status.
     exit_status: u8,
@@ -67,7 +67,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Daemon {
     running: bool,
-    /// Its version and mode, or why it can't be asked.
+    /// The daemon's version and mode, or why it can't be asked.
     text: String,
     /// The process that has the state directory's lock.
     pid: Option<u32>,
@@ -146,7 +146,7 @@ fn metrics(config: &Config) -> Option<Notice> {
     })
 }
 
-/// Which profilers have done harm on this node; only root can read it.
+/// Profilers that have done harm on this node; only root can read them.
 fn profilers_off(config: &Config) -> Vec<ProfilerOff> {
     let path = litd::state::learned(&config.shell.state.directory);
     let bytes = files::read(&path, files::LONGEST_STATE);
@@ -188,7 +188,7 @@ fn lock_trouble(config: &Config, held: &Held, device: &Examined) -> Option<Strin
     }
 }
 
-/// That it runs, and on what.
+/// The sentence that it runs, and on which devices.
 fn runs(status: &Status) -> String {
     let (version, devices) = (&status.build.version, status.devices.len());
     match status.simulated {

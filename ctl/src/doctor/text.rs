@@ -70,7 +70,7 @@ fn indented(out: &mut String, indent: usize, style: Style, text: &str) -> fmt::R
     lines.try_for_each(|line| writeln!(out, "{:indent$}{style}{line}{style:#}", ""))
 }
 
-/// What to do with the verdict.
+/// The next step after the verdict.
 fn next(report: &Report) -> &'static str {
     let caps_some = report
         .devices

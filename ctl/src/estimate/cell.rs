@@ -2,10 +2,10 @@
 
 use litd_estimate::Quantity;
 
-/// What a cell of a table says.
+/// The contents of a table's cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cell<'a> {
-    /// Nothing is known: "N/A", "[Not Supported]", nothing.
+    /// No value: "N/A", "[Not Supported]", empty.
     Absent,
     /// A number in the quantity's own unit.
     Value(f64),

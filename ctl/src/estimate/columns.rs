@@ -1,5 +1,5 @@
-//! Which column of a table says what: by the names that nvidia-smi, amd-smi and people use, or as the command
-//! line has it.
+//! The meaning of a table's columns: by the names that nvidia-smi, amd-smi and people use, or by
+//! the command line.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use litd_api::Limiter;
 use super::damage::{listed, shown};
 use super::limiter;
 
-/// What a column can say, in the words of `--columns`.
+/// The keys of `--columns`.
 pub const KEYS: [&str; 10] = [
     "node",
     "gpu",
@@ -115,7 +115,8 @@ const KNOWN: [(&str, &[&str]); 10] = [
     ("max_cap_w", &["max_cap_w", "power.max_limit"]),
 ];
 
-/// What `--columns` says: keys and the names of columns. `a+b` is the two joined; nothing after `=` is no column.
+/// The value of `--columns`: keys and the names of columns. `a+b` is the two joined; an empty name
+/// after `=` is no column.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted(BTreeMap<&'static str, Vec<String>>);
 
@@ -156,7 +157,7 @@ pub struct Columns {
     pub gpu: Vec<usize>,
     pub time: Option<usize>,
     pub power: Option<Numbers>,
-    /// Several: each of an accelerator's dies has a clock of its own.
+    /// Several columns, because each of an accelerator's dies has a clock of its own.
     pub clock: Vec<Numbers>,
     pub temperature: Option<Numbers>,
     pub cap: Option<Numbers>,

@@ -1,4 +1,4 @@
-//! What is wrong with the telemetry that was read: counted, with the first place where it occurs.
+//! Damage to the telemetry: counted, with the first place where it occurs.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ const SHOWN: usize = 40;
 /// So many names are listed.
 const LISTED: usize = 40;
 
-/// One kind of damage.
+/// A kind of damage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Kind {
-    /// What is wrong, and what became of it.
+    /// The damage, and its consequence.
     pub what: String,
     /// How often.
     pub count: u64,
@@ -23,7 +23,7 @@ pub struct Kind {
     pub first: String,
 }
 
-/// All of it.
+/// All damage.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Damage {
     kinds: BTreeMap<String, (u64, String)>,
@@ -55,7 +55,7 @@ impl Damage {
         kind.0 = kind.0.saturating_add(count);
     }
 
-    /// What there is, the most frequent first.
+    /// The kinds of damage, the most frequent first.
     pub fn kinds(&self) -> Vec<Kind> {
         let kinds = self.kinds.iter().map(|(what, (count, first))| Kind {
             what: what.clone(),

@@ -1,11 +1,11 @@
-//! Which metrics tell what: the names of dcgm-exporter (etc/default-counters.csv and DCGM's field identifiers),
-//! of AMD's device-metrics-exporter (docs/configuration/metricslist.md; some sites prefix amd_), and of litd
-//! (src/metrics.rs).
+//! The metrics of each exporter: the names of dcgm-exporter (etc/default-counters.csv and DCGM's
+//! field identifiers), of AMD's device-metrics-exporter (docs/configuration/metricslist.md; some
+//! sites prefix amd_), and of litd (src/metrics.rs).
 
 use litd_api::Limiter;
 use litd_estimate::Quantity;
 
-/// What the values of a series are.
+/// The meaning of a series' values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Says {
     /// A quantity, after multiplication by this.
@@ -23,12 +23,12 @@ pub enum Says {
     OneOf(&'static str),
 }
 
-/// One thing that an exporter tells.
+/// A metric of an exporter.
 pub struct Metric {
     pub says: Says,
     /// Names, the best first.
     pub names: &'static [&'static str],
-    /// What the series must have, besides what the user asks for.
+    /// Labels that the series must have, besides the user's.
     pub having: &'static str,
 }
 
@@ -63,7 +63,7 @@ const GPU: &str = r#"kind="gpu""#;
 /// The exporter that is litd.
 pub const LITD: &str = "litd";
 
-/// All that are known.
+/// All known exporters.
 pub const EXPORTERS: [Exporter; 3] = [
     Exporter {
         name: "dcgm-exporter",

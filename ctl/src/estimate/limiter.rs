@@ -1,4 +1,4 @@
-//! What limits a GPU's clock, in the words of those who write telemetry.
+//! Words for a GPU's limiter in telemetry.
 
 use litd_api::Limiter;
 
@@ -51,7 +51,7 @@ pub fn of_word(word: &str) -> Option<Limiter> {
     })
 }
 
-/// Which limiter a column says yes or no to, by its name in lower case.
+/// The limiter of a yes-or-no column, by its name in lower case.
 pub fn of_column(name: &str) -> Option<Limiter> {
     let reason = ["clocks_event_reasons.", "clocks_throttle_reasons."];
     let reason = reason.iter().find_map(|it| name.strip_prefix(it));
@@ -63,7 +63,7 @@ pub fn of_column(name: &str) -> Option<Limiter> {
     }
 }
 
-/// What several such columns say together: the strongest of those that are active.
+/// The limiter of several such columns together: the strongest of those that are active.
 pub fn strongest(one: Limiter, other: Limiter) -> Limiter {
     let rank = |limiter| match limiter {
         Limiter::Heat => 0,

@@ -31,17 +31,18 @@ use table::{Input, Rules};
 /// Estimate what a fleet could gain at most, from telemetry that you already have
 ///
 /// Reads tables of nvidia-smi, amd-smi or any monitoring, or a Prometheus with dcgm-exporter, AMD's
-/// device-metrics-exporter or litd. No litd need be installed, and nothing is changed. Tells per node and for the
-/// fleet what limits the GPUs, how far apart they are at the cap, an upper bound for each policy, GPUs to repair, and
-/// what the data can't tell.
+/// device-metrics-exporter or litd. No litd need be installed, and nothing is changed. Prints per
+/// node and for the fleet what limits the GPUs, how far apart their speeds are at the cap, an upper
+/// bound of each policy's gain, GPUs to repair, and questions that the data can't answer.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Read tables: CSV or gzip of it, from nvidia-smi, amd-smi or others
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "prometheus")]
     csv: Vec<PathBuf>,
-    /// Which columns say what, of node, gpu, time, power_w, clock_mhz, temp_c, cap_w, max_cap_w, limiter and pace (time
-    /// per unit of work); a+b joins two, and those that nvidia-smi and amd-smi write are known
+    /// Names of the columns of node, gpu, time, power_w, clock_mhz, temp_c, cap_w, max_cap_w,
+    /// limiter and pace (time per unit of work); a+b joins two, and those that nvidia-smi and
+    /// amd-smi write are known
     #[arg(
         long,
         value_name = "KEY=COLUMN,…",
@@ -58,10 +59,10 @@ pub struct Args {
     /// Every GPU's cap where no column tells it, W
     #[arg(long, value_name = "W", value_parser = watts)]
     cap_w: Option<Watts>,
-    /// The highest cap that a GPU can be given, W: one that has it already can't be given more
+    /// The highest cap that a GPU's driver accepts, W: a GPU at it can't get more power
     #[arg(long, value_name = "W", value_parser = watts)]
     max_cap_w: Option<Watts>,
-    /// What a kilowatt-hour and an hour of one GPU cost, in one currency
+    /// Prices of a kilowatt-hour and of an hour of one GPU, in one currency
     #[arg(long, value_name = "kwh=…,gpu_hour=…")]
     price: Option<Price>,
     /// Take the prices from [prices] of a litd.toml
@@ -90,7 +91,7 @@ fn watts(text: &str) -> Result<Watts, String> {
         .ok_or_else(|| "must be between 1 and 10000 W".to_owned())
 }
 
-/// What no telemetry of this kind can tell.
+/// Questions that no telemetry of this kind can answer.
 const STANDING: [(&str, &str); 3] = [
     (
         "bound",
@@ -115,7 +116,7 @@ fn standing(nodes: usize) -> impl Iterator<Item = Gap> {
     })
 }
 
-/// What was estimated, and from what.
+/// The estimate and its input.
 #[derive(Serialize)]
 struct Report {
     schema: u32,
@@ -135,7 +136,7 @@ struct Source {
     damage: Vec<Kind>,
 }
 
-/// What the bounds rest on (docs/estimate.md).
+/// Assumptions of the bounds (docs/estimate.md).
 #[derive(Serialize)]
 struct Assumptions {
     prices: Option<Prices>,

@@ -9,7 +9,7 @@ pub fn of_files(paths: &[PathBuf]) -> Vec<String> {
     let parts = Vec::from_iter(paths.iter().map(|it| parts(it)));
     let name = |own: &[String]| {
         let same = || parts.iter().filter(|it| it.last() == own.last());
-        // One file that is given twice stays one.
+        // A file that is given twice counts once.
         let files = same().collect::<BTreeSet<_>>().len();
         let apart = |depth: &usize| {
             let names = same().map(|it| ending(it, *depth));

@@ -1,4 +1,4 @@
-//! What power and time cost: from the command line, or as litd's configuration has it.
+//! Prices of power and time: from the command line, or from litd's configuration.
 
 use std::path::Path;
 use std::str::FromStr;

@@ -29,7 +29,7 @@ const MOST_POINTS: i64 = 11_000;
 /// With so many the first piece is asked for. It doubles while answers are shorter than this many bytes.
 const FIRST_POINTS: i64 = 60;
 const SHORT: usize = 4 << 20;
-/// What limits a GPU for more than this share of a step is what limits it in that step.
+/// A limiter that is active for more than this share of a step is the step's limiter.
 const MOST_OF_THE_TIME: f64 = 0.5;
 /// No file with a token is longer.
 const LONGEST_TOKEN: u64 = 64 << 10;
@@ -238,7 +238,7 @@ impl Server<'_> {
         Ok((data, body.len()))
     }
 
-    /// Those of the known names that the server has in this time.
+    /// The known names that the server has in this time.
     fn names(&self, range: Steps) -> Result<BTreeSet<String>, String> {
         let selector = self.selector(None, &format!("__name__=~\"{}\"", all_names()));
         let path = format!(
@@ -288,8 +288,8 @@ impl Server<'_> {
             .any(|it| it.1 == "1"))
     }
 
-    /// What one second of a counter of time is: 1e6 or 1e9, or nothing if it can't be told. The busiest GPU's
-    /// counter grows by most of a second each second, or power hardly ever limits.
+    /// The value of one second of a time counter: 1e6 or 1e9, or `None` if unclear. The busiest
+    /// GPU's counter grows by most of a second each second, or power hardly ever limits.
     fn counter_unit(&self, name: &str, range: Steps) -> Result<Option<f64>, String> {
         let selector = self.selector(Some(name), "");
         let seconds = (range.last - range.first).max(1) * range.step;

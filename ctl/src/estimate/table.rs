@@ -25,10 +25,10 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// What every table is read with.
+/// The rules by which every table is read.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// Which columns say what.
+    /// The wanted columns.
     pub wanted: Wanted,
     /// The node that a table is of that has no column for it; else it is named like its file.
     pub node: Option<String>,
@@ -37,7 +37,7 @@ pub struct Rules {
     pub highest_cap: Option<Watts>,
 }
 
-/// What was read.
+/// The data that was read.
 #[derive(Debug, Default)]
 pub struct Input {
     pub rows: u64,
@@ -130,7 +130,7 @@ fn table(
         }
         let line = lines.text();
         let bare = line.trim();
-        // Who joins files, and `amd-smi -w`, write the head again.
+        // Programs that join files, and `amd-smi -w`, repeat the header.
         if bare.is_empty() || bare == head.trim() {
             continue;
         }

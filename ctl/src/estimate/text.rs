@@ -31,7 +31,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| ABSENT.to_owned(), |it| format!("{it:.digits$}"))
 }
 
-/// What to know first, in sentences: also the page's.
+/// The first sentences, also the page's.
 pub fn first(report: &Report) -> Vec<(&'static str, String)> {
     let fleet = &report.fleet;
     vec![
@@ -387,7 +387,7 @@ const HEADS: [[&str; 11]; 2] = [
     ],
 ];
 
-/// One row of the table; eleven columns fit into 80 characters with names of [`NAME`].
+/// A row of the table; eleven columns fit into 80 characters with names of [`NAME`].
 fn cells(out: &mut String, width: usize, cells: [&str; 11]) -> fmt::Result {
     let [name, numbers @ ..] = cells;
     write!(out, "{name:<width$}")?;

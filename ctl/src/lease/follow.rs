@@ -12,7 +12,7 @@ use crate::{Outcome, output};
 /// Renew a lease for as long as a file grants it
 ///
 /// The file is TOML and read anew each time: a Kubernetes ConfigMap, or what a configuration
-/// manager writes. It has mode, budget (watts) or both; [nodes.NAME] has what differs on a node.
+/// manager writes. It has mode, budget (watts) or both; [nodes.NAME] overrides them for one node.
 /// After valid_until, when the file is gone or wrong, or when litctl ends, nothing is renewed: the
 /// lease ends, and caps.safe_budget rules. Runs until it is stopped.
 #[derive(clap::Args)]
@@ -20,13 +20,13 @@ use crate::{Outcome, output};
 pub struct Args {
     /// The file
     file: PathBuf,
-    /// Who rules
+    /// The controller's name
     #[arg(long, default_value = "fleet")]
     controller: String,
-    /// This node's name in the file; without it $NODE_NAME, or the host's
+    /// The node's name in the file; without it $NODE_NAME, or the host's
     #[arg(long)]
     node: Option<String>,
-    /// For how many seconds the lease is renewed
+    /// The lease's length in seconds the lease is renewed
     #[arg(long, default_value_t = 60.0, value_parser = positive)]
     seconds: f64,
     /// How many seconds lie between two renewals

@@ -28,16 +28,16 @@ pub struct Args {
 enum Action {
     /// Grant or renew it
     Grant {
-        /// Who rules
+        /// The controller's name
         #[arg(long, default_value = "litctl")]
         controller: String,
-        /// For how many seconds
+        /// The lease's length in seconds
         #[arg(long)]
         seconds: f64,
-        /// What litd is to do
+        /// The mode: off, observe, canary or on
         #[arg(long, value_parser = mode)]
         mode: Option<Mode>,
-        /// What all GPU caps may add up to, in watts
+        /// The most that all GPU caps may add up to, in watts
         #[arg(long, value_parser = caps::watts)]
         budget: Option<Watts>,
         #[command(flatten)]

@@ -28,7 +28,7 @@ pub struct Args {
     /// The results until now; none if not said
     #[arg(long, value_name = "RESULTS.csv")]
     results: Option<PathBuf>,
-    /// What a GPU draws that is ready and has nothing to do, in watts
+    /// Static power: that of a GPU that is ready and has no work, in watts
     #[arg(long, value_name = "W", value_parser = litd_cli::plan::positive)]
     static_power: f64,
     /// The seed; it stays the same from the first answer to the last
@@ -36,7 +36,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// What is to be measured.
+/// A candidate to measure.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     name: &'a str,

@@ -18,7 +18,7 @@ pub struct Recorded {
     /// given several times
     #[arg(long, value_name = "PARTITION=LOG.jsonl", value_parser = log)]
     log: Vec<(String, PathBuf)>,
-    /// What a GPU draws that is ready and has nothing to do, in watts (the paper's A100: 85)
+    /// Static power: that of a GPU that is ready and has no work, in watts (the paper's A100: 85)
     #[arg(long, value_name = "W")]
     static_power: f64,
     /// Search the results instead of using all, to see what a search would have found: the seed

@@ -5,7 +5,7 @@ use litd_units::Millis;
 
 use crate::{Outcome, output};
 
-/// Divide layers among stages so that the longest stage is as near the shortest as can be
+/// Divide layers among stages so that the stages' lengths differ as little as possible
 ///
 /// Prints where stages begin and end, and the imbalance ratio (the paper's Table 7).
 #[derive(clap::Args)]

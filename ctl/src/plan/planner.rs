@@ -14,7 +14,7 @@ use tokio::time;
 
 use litd_client::{Request, converse};
 
-/// It is waited for no longer.
+/// The timeout.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A longer file holds no token.
 const TOKEN: u64 = 4096;
@@ -62,9 +62,9 @@ pub fn id(text: &str) -> Result<String, String> {
 /// Why the planner did not take something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// It can't be reached or is in trouble itself: later it may take it.
+    /// The planner can't be reached or has a problem of its own: later it may accept.
     Away(String),
-    /// It says no, and would again.
+    /// The planner refuses, and would again.
     Refused(String),
 }
 
@@ -147,7 +147,7 @@ fn bearer(path: &Path) -> Result<HeaderValue, Box<dyn Error>> {
     Ok(header)
 }
 
-/// What an answer says, fit for a terminal.
+/// The text of an answer, fit for a terminal.
 fn words(body: &[u8]) -> String {
     let detail = serde_json::from_slice::<Value>(body)
         .ok()

@@ -13,11 +13,11 @@ use crate::{Outcome, output};
 
 /// Tell the planner which GPUs can't hold their planned clocks, and when they can again
 ///
-/// Runs beside litd on each node of a job that follows a plan. litd gives a GPU that is late what
-/// power it can; one that is late all the same is a straggler by its degree (`litctl status`), and
-/// the job's other pipelines can be slower for nothing until it has recovered. Ending it, or a
-/// litd that is silent for half a minute, takes back what was told. With --json each line is what
-/// one rank was told of, or why not.
+/// Runs beside litd on each node of a job that follows a plan. litd gives a late GPU more power as
+/// far as it can. A GPU that stays late is reported as a straggler with its degree (`litctl
+/// status`), and the job's other pipelines can run slower at no cost until it has recovered. When
+/// the command ends, or litd is silent for half a minute, the report is withdrawn. With --json each
+/// line is the report on one rank, or why there is none.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -26,7 +26,7 @@ pub struct Args {
     /// Where the planner listens
     #[arg(long, value_name = "URL", env = "LITD_PLANNER")]
     planner: Url,
-    /// What the planner calls the job: its answer to /register_job
+    /// The planner's id of the job: its answer to /register_job
     #[arg(long, value_name = "ID", value_parser = id)]
     job_id: String,
     /// The file with the planner's token, where it has one
@@ -35,13 +35,13 @@ pub struct Args {
     /// The job as litd calls it; needed where there are several
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// What to add to the ranks that litd knows, where each node counts them from 0
+    /// An offset for litd's ranks, where each node counts them from 0
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     first_rank: u32,
     /// How often litd is asked, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = litd_cli::plan::positive)]
     interval: f64,
-    /// Tell how it is now, and leave it at that
+    /// Report the present state once, and end
     #[arg(long)]
     once: bool,
 }
@@ -51,7 +51,7 @@ Examples:
   litctl plan report --planner http://planner:7787 --job-id 2026-01-02-03-04-05+dp2+pp4+tp8+Perseus
   litctl plan report --planner http://planner:7787 --job-id ID --job train --first-rank 8 --once";
 
-/// What was told is taken back when litd has been silent for so long.
+/// Reports are withdrawn when litd has been silent for so long.
 const SILENCE: f64 = 30.0;
 
 pub fn run(args: &Args, json: bool) -> Outcome {
@@ -117,7 +117,7 @@ fn follow(
     }
 }
 
-/// What litd has of the job.
+/// The job's state in litd.
 enum Look {
     Degrees(BTreeMap<u32, f64>),
     /// There is no such job, in words.
@@ -156,7 +156,7 @@ fn missing(status: &Status, name: Option<&str>) -> String {
     }
 }
 
-/// What the planner is to know: each rank's degree. A rank that follows no plan is no straggler.
+/// The degrees for the planner, by rank. A rank that follows no plan is not a straggler.
 fn degrees(status: &Status, job: &JobStatus, first: u32) -> BTreeMap<u32, f64> {
     let degree = |address: &str| {
         let device = status.devices.iter().find(|it| it.address == address);
@@ -184,19 +184,19 @@ fn show(json: bool, rank: u32, degree: f64, outcome: &Result<(), Trouble>) {
         Ok(()) => format!("rank {rank} keeps up: told"),
         Err(_) => return,
     };
-    // Who reads it may leave; the planner is told all the same.
+    // The reader may leave; the planner gets the report all the same.
     let _ = output::write(&(line + "\n"));
 }
 
-/// What the planner was told.
+/// The reports that the planner has.
 #[derive(Debug, Default)]
 struct Told {
     taken: BTreeMap<u32, f64>,
-    /// What it said no to: that is not told again.
+    /// Refused reports, which are not repeated.
     refused: BTreeMap<u32, f64>,
 }
 
-/// What came of telling it.
+/// The result of a report.
 #[derive(Debug, Default)]
 struct Round {
     told: usize,

@@ -26,7 +26,7 @@ pub struct Args {
     /// Tables of kernels: CSV, gzipped or not
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     table: Vec<PathBuf>,
-    /// What the rows measure, where neither columns nor names tell
+    /// The kind of the rows, where neither columns nor names tell
     #[arg(long, value_parser = files::kind)]
     kind: Option<Kind>,
     /// Fit one half only, by shape group; `evaluate --half test` predicts the other

@@ -1,4 +1,4 @@
-//! What is deployed, as the command line says it: model, specification, GPU, precision.
+//! The deployment by the command line: model, specification, GPU, precision.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::files::{self, Fallible};
 /// No specification and no config.json is longer, bytes.
 const LONGEST_TEXT: u64 = 4 << 20;
 
-/// What is deployed.
+/// The deployment.
 #[derive(clap::Args)]
 pub struct Deploy {
     /// A shipped model, such as llama-3-70b, qwen3-30b-a3b, mixtral-8x7b, or a Hugging Face config.json
@@ -55,7 +55,8 @@ pub struct Deploy {
     /// Routing statistics instead: CSV with expert and tokens, from a functional run of the model
     #[arg(long, value_name = "FILE.csv", conflicts_with = "routing")]
     routing_statistics: Option<PathBuf>,
-    /// Leave out what the listings do: norms, rope, activation, embedding, head (all: the listings alone)
+    /// Leave out parts that the paper's listings leave out: norms, rope, activation, embedding,
+    /// head (all: count the listings alone)
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["norms", "rope", "activation", "embedding", "head", "all"])]
     without: Vec<String>,
     /// Count prefill attention in full, as the listings do; engines compute only what is before each token
@@ -101,14 +102,14 @@ fn routing(text: &str) -> Result<Routing, String> {
         .ok_or_else(|| "there are uniform, balanced and power_law_EXPONENT".to_owned())
 }
 
-/// What is deployed, read.
+/// The deployment, read.
 pub struct Deployed {
     pub model: Model,
-    /// What an engine's arguments say.
+    /// The engine's arguments.
     pub engine: EngineArgs,
     pub spec: Spec,
     pub kernels: Box<dyn KernelModel>,
-    /// What predictions rest on: a calibration, or public specifications.
+    /// The basis of predictions: a calibration, or public specifications.
     pub rests_on: String,
     precision: Precision,
     cache_bits: u8,

@@ -25,7 +25,7 @@ pub struct Args {
     /// The table: CSV, gzipped or not
     #[arg(long, value_name = "FILE")]
     table: PathBuf,
-    /// What the rows measure, where neither columns nor name tell
+    /// The kind of the rows, where neither columns nor name tell
     #[arg(long, value_parser = files::kind)]
     kind: Option<Kind>,
     /// A calibration from `litctl predict calibrate`; without it, public specifications
@@ -64,7 +64,7 @@ impl Way {
     }
 }
 
-/// What is printed.
+/// The output.
 #[derive(Serialize)]
 struct Report {
     rows: usize,

@@ -1,4 +1,4 @@
-//! What the commands read: tables, calibrations, GPUs by their names.
+//! Input of the commands: tables, calibrations, GPUs by their names.
 
 use std::fs::OpenOptions;
 use std::path::Path;

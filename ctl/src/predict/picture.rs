@@ -16,7 +16,7 @@ const MOST: usize = 4_000;
 pub struct Dot {
     /// Latency and energy.
     pub at: (f64, f64),
-    /// What colours tell apart: tensor parallelism.
+    /// The value that colours distinguish: tensor parallelism.
     pub group: u32,
     /// Whether it is on the front.
     pub front: bool,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::deploy;
 use crate::{Outcome, output};
 
-/// What is predicted.
+/// The shape to predict.
 #[derive(clap::Args)]
 pub struct Shape {
     #[command(flatten)]
@@ -59,7 +59,7 @@ Examples:
   litctl predict run --model qwen3-30b-a3b --gpu h200 --tp 2 --ep 2 --power-limit 500
   litctl predict run --model config.json --spec layer.txt --gpu mi300x";
 
-/// What is printed.
+/// The output.
 #[derive(Serialize)]
 struct Report {
     model: String,
@@ -115,8 +115,9 @@ pub fn clock(share: f64) -> Result<f64, String> {
 
 /// Predict energy and latency of one configuration, operator by operator
 ///
-/// TTFT and TPOT are times to the first and per further output token; ETFT and EPOT the energies of both, of all
-/// GPUs together and per request. Where memory does not hold the configuration, that is said.
+/// TTFT and TPOT are times to the first and per further output token; ETFT and EPOT the energies of
+/// both, of all GPUs together and per request. A configuration that does not fit into memory is
+/// reported.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Whole {

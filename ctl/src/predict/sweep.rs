@@ -57,7 +57,7 @@ pub struct Args {
     /// Clocks as shares of the boost clock
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     clock: Vec<f64>,
-    /// Which phase: its front is told
+    /// The phase whose front is shown
     #[arg(long, value_enum, default_value_t = Phase::Both)]
     phase: Phase,
     /// Write all configurations as CSV

@@ -1,4 +1,4 @@
-//! What the screen shows of the past.
+//! The history on the screen.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ pub struct History {
 }
 
 struct Moment {
-    /// What the GPUs draw, in watts; NaN where they don't tell.
+    /// Power of the GPUs, in watts; NaN where they don't tell.
     power: f64,
     /// Leads per kernel in milliseconds by the device's address.
     leads: BTreeMap<String, f64>,

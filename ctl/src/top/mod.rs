@@ -19,9 +19,9 @@ use view::View;
 
 /// Watch caps, power, leads and decisions as they change
 ///
-/// For each device there is its cap, the bar of it from the lowest to the highest cap that litd
-/// would set, what it draws, and its lead: by how much its kernels started before those of the
-/// GPU that started them last.
+/// Shows for each device its cap, as a bar from the lowest to the highest cap that litd would set,
+/// its power, and its lead: by how much its kernels started before those of the GPU that started
+/// them last.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     outcome
 }
 
-/// What litd said at one moment.
+/// An answer of litd's at one moment.
 struct Answer {
     status: Status,
     news: News,
@@ -94,7 +94,7 @@ fn show(
     }
 }
 
-/// What is known of the node.
+/// The state of the node.
 struct Node {
     status: Status,
     history: History,

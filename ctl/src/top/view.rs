@@ -227,7 +227,7 @@ fn about_job(job: &JobStatus) -> Line<'_> {
     ])
 }
 
-/// Which devices are shown where not all are: those that are left alone, then by their leads.
+/// The order of devices where not all fit: those that are left alone, then by their leads.
 fn urgency(device: &DeviceStatus) -> f64 {
     match device.state {
         DeviceState::Ours => device.lead_per_kernel.map_or(f64::INFINITY, |lead| lead.0),
@@ -243,7 +243,7 @@ fn style(device: &DeviceStatus) -> Style {
     }
 }
 
-/// What a row shows, but for the history.
+/// The cells of a row, except the history.
 fn cells(device: &DeviceStatus, bar: u16) -> Vec<String> {
     let mark = match (device.state, device.role) {
         (DeviceState::Ours, DeviceRole::Straggler) => '>',
@@ -342,7 +342,7 @@ mod tests {
     use crate::samples;
     use crate::top::Answer;
 
-    /// What a screen of this size shows, line by line.
+    /// The lines of a screen of this size.
     fn screen(node: &Node, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|screen| View::of(node).draw(screen)).unwrap();

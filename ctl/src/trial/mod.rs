@@ -10,11 +10,10 @@ use crate::{Outcome, output};
 
 /// Find out whether balancing pays, on a job that runs
 ///
-/// Blocks with the caps found at start (A) and with the balanced caps (B) alternate on a job that
-/// litd steers, in quads ABBA or BAAB drawn by lot; budget, policy and sampling are the same in
-/// both. Each block is measured for at least 5 minutes after the caps have settled. Only what a
-/// complete trial shows is called saved or faster; everything else that litd prints is an
-/// estimate.
+/// Blocks with the caps found (A) and with the balanced caps (B) alternate on a job that litd
+/// steers, in quads ABBA or BAAB drawn by lot; budget, policy and sampling are the same in both.
+/// Each block is measured for at least 5 minutes after the caps have settled. Only what a complete
+/// trial shows is called saved or faster; everything else that litd prints is an estimate.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -24,9 +23,9 @@ pub struct Args {
 #[derive(Subcommand)]
 enum What {
     Start(Start),
-    /// Show how far the trial is, what it shows so far, and what the permanent hold-out shows
+    /// Show the trial's progress and results so far, and the permanent hold-out's results
     ///
-    /// What a trial shows before it is complete is no result, and is not judged.
+    /// Results of a trial that is not complete are preliminary, and get no verdict.
     Status(Only),
     /// End the trial under way; the balanced caps come back step by step
     ///
@@ -40,9 +39,10 @@ enum What {
 
 /// Begin a trial on a job that litd steers
 ///
-/// It waits until the job's caps are balanced. A trial is aborted, and says so, when the job ends,
-/// its caps are planned anew (a new budget, policy or configuration), or a device is no longer
-/// litd's to move; it survives that hooks reconnect. Root and litd's admin group may do this.
+/// The trial begins once the job's caps are balanced. It is aborted, and says so, when the job
+/// ends, its caps are planned anew (a new budget, policy or configuration), or litd may no longer
+/// move one of its devices. Reconnecting hooks don't end it. Root and litd's admin group may do
+/// this.
 #[derive(clap::Args)]
 struct Start {
     /// The job's name [default: the only one]
@@ -54,7 +54,7 @@ struct Start {
     /// needs; it moves no cap of a node that observes
     #[arg(long)]
     aa: bool,
-    /// What the order of the blocks is drawn from [default: the time]
+    /// The seed of the order of the blocks [default: the time]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     #[command(flatten)]

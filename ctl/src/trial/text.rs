@@ -134,7 +134,7 @@ fn share(it: &Estimate) -> String {
     )
 }
 
-/// What a trial shows.
+/// The text of a trial's report.
 pub fn report(report: &Report) -> String {
     let mut page = Page::default();
     heading(&mut page, report);
@@ -250,7 +250,7 @@ fn needs(page: &mut Page, report: &Report) {
     }
 }
 
-/// What may be said.
+/// The verdict in words.
 fn verdict(report: &Report) -> String {
     match (report.state, report.verdict) {
         (_, Verdict::Harm) => format!(
@@ -292,7 +292,7 @@ fn capital(text: &str) -> String {
     })
 }
 
-/// What differs beyond chance.
+/// The differences beyond chance.
 fn shown(report: &Report) -> String {
     let mut parts = Vec::new();
     if let Some(it) = &report.throughput {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use litd_units::Seconds;
 
-/// What Megatron-LM writes before an iteration's time.
+/// Megatron-LM's text before an iteration's time.
 const MARK: &str = "elapsed time per iteration (ms):";
 
 /// The time of the iteration that a line tells of.
@@ -17,7 +17,7 @@ pub fn iteration(line: &str) -> Option<Seconds> {
 
 /// So many iterations are compared with as many before.
 const COMPARED: usize = 10;
-/// Their means differ by no more, as a share (section 4.1).
+/// The largest difference of their means, as a share (section 4.1).
 const STEADY: f64 = 0.02;
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ pub struct WarmUp {
 }
 
 impl WarmUp {
-    /// One that lasts so long at least; the paper has 10 s.
+    /// A warm-up that lasts at least so long; the paper has 10 s.
     pub fn new(shortest: Duration) -> Self {
         Self {
             times: Vec::new(),

@@ -1,4 +1,5 @@
-//! What this job's switches took, so that plans count with no less, and what it trained in between.
+//! Costs of this job's switches, so that plans count with no less, and its training rates in
+//! between.
 
 use litd_units::{Seconds, Tokens, TokensPerSecond};
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ struct Sign {
     tokens: Tokens,
 }
 
-/// What a switch left: the last sign before it, and how fast the job trained until it ended.
+/// The traces of a switch: the last sign before it, and how fast the job trained until it ended.
 #[derive(Debug, Clone, Copy)]
 struct Left {
     last: Sign,
@@ -41,12 +42,12 @@ struct Run {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs(Vec<Seconds>);
 
-/// What a sign tells.
+/// The finding from a sign.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Found {
-    /// What a switch took, and to which configuration it was.
+    /// The cost of a switch, and its configuration.
     pub cost: Option<(usize, Seconds)>,
-    /// What a configuration trained, and in which time.
+    /// The tokens that a configuration trained, and the time.
     pub trained: Option<(usize, Tokens, Seconds)>,
 }
 
@@ -85,7 +86,7 @@ pub fn is_switch(cost: Seconds) -> bool {
 }
 
 impl Run {
-    /// What the switch took that this run ended, if it trains so fast.
+    /// The cost of the switch that this run ended, if it trains so fast.
     fn cost(&self, rate: TokensPerSecond) -> Option<(usize, Seconds)> {
         let (left, first) = (self.switch?, self.first?);
         let before = (self.began.tokens - left.last.tokens) / left.rate;
@@ -145,9 +146,9 @@ impl Meter {
         }
     }
 
-    /// What the job that runs is likely to have trained since its last checkpoint, if it trains so fast; a launch takes
-    /// so long. More than twice the longest time between two checkpoints is not believed: a job that hangs trains
-    /// nothing. Without any checkpoint a window is the most.
+    /// The tokens that the running job has probably trained since its last checkpoint, at this rate
+    /// and launch time. More than twice the longest time between two checkpoints is not believed: a
+    /// job that hangs trains nothing. Without any checkpoint a window is the most.
     pub fn unsaved(
         &self,
         now: Seconds,
@@ -261,13 +262,13 @@ mod tests {
         let (mut meter, mut costs) = (Meter::default(), Costs::default());
         assert_eq!(costs.worst(), None);
         assert_eq!(switch(&mut meter, 1000.0, 70.0, 1000.0), Some(70.0));
-        // Nothing was saved: the ten seconds of training are lost.
+        // No checkpoint was saved: the ten seconds of training are lost.
         assert_eq!(switch(&mut meter, 2000.0, 80.0, 0.0), Some(80.0));
         for cost in [80.0, 20.0, 20.0, 20.0] {
             costs.push(Seconds(cost));
         }
         assert_eq!(costs.worst(), Some(Seconds(20.0)), "three are kept");
-        // One that crashed in between is not counted.
+        // A run that crashed in between is not counted.
         meter.asked(FAST);
         meter.started(Seconds(8000.0), Tokens(60_000.0), (1, LEAN), HOUR);
         meter.started(Seconds(8000.0), Tokens(60_000.0), (1, LEAN), HOUR);

@@ -57,7 +57,7 @@ pub fn command(words: &[String], configuration: Configuration) -> Vec<String> {
     words.iter().map(filled).collect()
 }
 
-/// What the job is told in its environment.
+/// The job's environment variables.
 pub fn environment(command: &mut Command, configuration: Configuration, due: &Path) {
     command
         .env("LITD_TP", configuration.tp.to_string())
@@ -74,7 +74,7 @@ pub fn request(folder: &Path) -> PathBuf {
 /// The name of the request's variable in the job's environment, by which its processes are known.
 const VARIABLE: &str = "LITD_CARBON_CHECKPOINT";
 
-/// What is killed has so long to be gone: one that writes to a disk that hangs takes its time.
+/// How long a killed process may take to end: writing to a disk that hangs takes its time.
 const DYING: Duration = Duration::from_secs(30);
 
 /// Processes that litctl had before it started a job: none of the job's. A shell may have started them, and become litctl.
@@ -97,7 +97,7 @@ fn reap_orphans() {
     let own = std::process::id().cast_signed();
     let ended = processes().filter(|(_, stat)| stat.has_ended && stat.parent == own);
     for (pid, _) in ended {
-        // One of another's is not there to be asked.
+        // A process of another parent can't be waited for.
         let _: nix::Result<WaitStatus> = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
     }
 }
@@ -114,7 +114,7 @@ fn parents() -> BTreeMap<i32, i32> {
     alive.map(|(pid, stat)| (pid, stat.parent)).collect()
 }
 
-/// Who was started by a process, by whom that started, and so on.
+/// All descendants of a process.
 fn descendants(parents: &BTreeMap<i32, i32>, of: i32) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     let mut last = BTreeSet::from([of]);
@@ -139,7 +139,8 @@ pub fn remains(folder: &Path) -> Vec<i32> {
         ours.retain(|pid| !strangers.contains(pid));
     }
     let is_ours = |pid: &i32| {
-        // Other users' can't be read, and are none of ours. One that has ended has none.
+        // Processes of other users can't be read, and are not ours. A process that has ended has no
+        // environment.
         let environment = || fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let is_marked = || environment().split(|byte| *byte == 0).any(|it| it == mark);
         !own.contains(pid) && (ours.contains(pid) || is_marked())
@@ -147,7 +148,7 @@ pub fn remains(folder: &Path) -> Vec<i32> {
     parents.into_keys().filter(is_ours).collect()
 }
 
-/// This process, who started it, and so on.
+/// The present process, its parent, and so on.
 fn ancestors() -> Vec<i32> {
     let mut own = Vec::new();
     let mut next = i32::try_from(std::process::id()).ok();
@@ -257,7 +258,7 @@ pub fn tell_all(process: Process, signal: Signal) -> Result<(), String> {
 
 fn tell(pid: i32, signal: Signal) -> Result<(), String> {
     match kill(Pid::from_raw(pid), signal) {
-        // It has ended in the meantime.
+        // The process has ended in the meantime.
         Ok(()) | Err(nix::Error::ESRCH) => Ok(()),
         Err(error) => Err(format!("{signal} to {pid}: {error}")),
     }

@@ -1,4 +1,4 @@
-//! What is known of a job: what was said, and what it shows as it runs. The runner decides by this, and so does its
+//! The knowledge of a job: stated and learned. The runner decides by this, and so does its
 //! simulation.
 
 use jiff::Timestamp;
@@ -9,11 +9,11 @@ use super::super::standing::{Belief, Standing};
 use super::cost::{Costs, Found, Meter};
 use super::rates::Rates;
 
-/// What was said.
+/// The stated values.
 #[derive(Debug, Clone)]
 pub struct Told {
     pub points: Vec<Point>,
-    /// What is to be trained in all.
+    /// Tokens to train in all.
     pub tokens: Tokens,
     pub window: Seconds,
     /// K, if it is known.
@@ -24,7 +24,7 @@ pub struct Told {
     pub tick: Seconds,
 }
 
-/// What was said and what was learned.
+/// The stated and the learned values.
 pub struct Learned {
     told: Told,
     pub costs: Costs,
@@ -100,7 +100,7 @@ impl Learned {
         self.take(found);
     }
 
-    /// It was decided that a configuration runs, or runs on.
+    /// Records the decision that a configuration runs, or runs on.
     pub fn decided(&mut self, number: usize) {
         self.counted_on = Some((number, self.beliefs()[number].point.rate));
     }

@@ -1,4 +1,4 @@
-//! That one litctl at a time runs a job.
+//! A lock so that one litctl at a time runs a job.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,4 +1,4 @@
-//! What the runner does next: a state machine without processes, files or clocks of its own.
+//! The runner's next action: a state machine without processes, files or clocks of its own.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Child {
     Alive,
-    /// It has ended; whether with success.
+    /// The process has ended; whether with success.
     Ended(bool),
 }
 
-/// What is seen at one moment. Times count from any moment, on the clock that hours are counted by and on the
-/// one that patience is.
+/// The observations at one moment. Times count from any moment, on the clock for hours and on the
+/// one for patience.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
     /// The clock of windows.
@@ -27,7 +27,7 @@ pub struct Seen {
     pub is_surprised: bool,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Start(usize),
@@ -36,31 +36,32 @@ pub enum Action {
     /// SIGTERM, then SIGKILL.
     Terminate,
     Kill,
-    /// It is done.
+    /// The job is done.
     Finish,
-    /// It fails again and again without a new checkpoint.
+    /// The job fails again and again without a new checkpoint.
     GiveUp,
 }
 
 /// Where the job is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Phase {
-    /// Nothing runs; not before this moment of patience. What was decided before is started.
+    /// No process runs, and none starts before this moment of patience. Then the configuration
+    /// decided before is started.
     Down {
         not_before: Duration,
         next: Option<usize>,
     },
     /// A configuration runs until the window ends.
     Up { configuration: usize, until: f64 },
-    /// It was asked to end with a checkpoint, for another configuration to run.
+    /// The job was asked to end with a checkpoint, so that another configuration can run.
     Asked {
         until: Duration,
         next: Option<usize>,
     },
-    /// It was told to end: that took so long that what is to run next must be decided again. Whether it was because it
-    /// hangs, which is a failure.
+    /// The job was told to end. That took so long that the next configuration must be decided
+    /// again. `hangs`: it was ended because it hangs, which is a failure.
     Terminated { until: Duration, hangs: bool },
-    /// It has ended for good.
+    /// The job has ended for good.
     Done,
 }
 
@@ -133,7 +134,7 @@ impl Machine {
         Action::AskCheckpoint
     }
 
-    /// What to do now. `decide` is asked for the configuration where one is to be chosen.
+    /// The next action. `decide` is called where a configuration has to be chosen.
     pub fn step<E>(
         &mut self,
         seen: &Seen,
@@ -160,7 +161,8 @@ impl Machine {
                 Some(Action::Start(configuration))
             }
             Phase::Up { .. } if has_ended => self.ended(seen),
-            // It ends by itself, or is ended where it does not: a rank that hangs at its exit would keep its GPUs.
+            // The process ends by itself, or is ended: a rank that hangs at its exit would keep its
+            // GPUs.
             Phase::Up { .. } if seen.is_complete => {
                 self.ask(seen, None);
                 None
@@ -307,7 +309,7 @@ mod tests {
         );
     }
 
-    /// Whoever would decide differently once nothing runs had the job end for nothing.
+    /// A new decision once no process runs would mean that the job ended for nothing.
     #[test]
     fn what_the_job_was_asked_to_end_for_is_started() {
         let mut machine = machine();
@@ -371,7 +373,8 @@ mod tests {
         assert_eq!(actions, [start, start, start, Action::GiveUp]);
     }
 
-    /// What brings no checkpoint for so long is ended and started again, as after a crash, until that brings nothing.
+    /// A job without a checkpoint for so long is ended and started again, as after a crash, until
+    /// that brings none either.
     #[test]
     fn a_job_that_hangs_is_started_again() {
         let mut machine = machine();
@@ -380,7 +383,7 @@ mod tests {
         for failures in 1..=3 {
             let start = step(&mut machine, &seen(0.0, now, Child::Ended(false)), 0);
             assert_eq!(start, Some(Action::Start(0)));
-            // It is not before it has had its time, and what brings something has it anew.
+            // The job gets its full time first, and again after each checkpoint.
             let mut trains = seen(0.0, now + 99, Child::Alive);
             trains.tokens = if failures == 1 { 1.0 } else { 0.0 };
             assert_eq!(step(&mut machine, &trains, 0), None);

@@ -40,10 +40,10 @@ pub struct Args {
     /// Power and throughput of each configuration
     #[arg(long, value_name = "FILE")]
     profile: PathBuf,
-    /// What is to be trained in all, such as 8e9
+    /// Tokens to train in all, such as 8e9
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
-    /// By when, in hours after the first start
+    /// The deadline, in hours after the first start
     #[arg(long, value_name = "D", value_parser = input::hours)]
     deadline_hours: Seconds,
     /// A file in which the job writes how many tokens its last checkpoint has

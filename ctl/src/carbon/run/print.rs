@@ -17,7 +17,7 @@ pub enum Under {
     Kubernetes,
 }
 
-/// What a scheduler must be told besides.
+/// Further values for a scheduler.
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Under a scheduler")]
 pub struct Print {
@@ -82,8 +82,8 @@ fn name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// What is printed for a run of so many GPUs that grants its checkpoints so much time. The words are litctl's own,
-/// its name first.
+/// The script for a run of so many GPUs that grants its checkpoints so much time. `words` are
+/// litctl's own, its name first.
 pub fn script(
     print: &Print,
     under: Under,

@@ -10,7 +10,7 @@ use super::super::input;
 pub enum Unknown {
     /// The file has no number: the job may be writing it, or a crash has left it so.
     NoNumber { path: PathBuf, text: String },
-    /// It is more than twice what is to be trained: two numbers in a row, say, that were not written anew.
+    /// The number is more than twice the tokens to train: for example two numbers in a row.
     TooMany {
         path: PathBuf,
         tokens: f64,

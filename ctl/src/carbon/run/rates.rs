@@ -16,18 +16,18 @@ const HOPED: f64 = 1.2;
 /// So many times what is enough to believe a rate is remembered: a job that becomes slower is believed to be.
 const REMEMBERED: f64 = 12.0;
 
-/// What one configuration trained, and in which time.
+/// The tokens that one configuration trained, and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Trained {
     configuration: Configuration,
     tokens: Tokens,
     time: Seconds,
-    /// What the last switch to it took, once that was measured.
+    /// The time of the last switch to it, once measured.
     #[serde(default)]
     switch: Option<Seconds>,
 }
 
-/// What each configuration trained lately. What was measured replaces what the profile says.
+/// Recent training rates of each configuration. Measured rates replace the profile's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates(Vec<Trained>);
 
@@ -50,7 +50,7 @@ impl Rates {
         }
     }
 
-    /// What is known of a configuration.
+    /// The record of a configuration.
     fn own(&mut self, configuration: Configuration) -> &mut Trained {
         let mut all = self.0.iter();
         let known = all.position(|it| it.configuration == configuration);
@@ -106,8 +106,8 @@ impl Rates {
         }
     }
 
-    /// What is believed of each configuration of a profile: what was measured, or else what the profile says in
-    /// proportion to those that were.
+    /// Estimated rates of a profile's configurations: measured, or else the profile's in proportion
+    /// to those measured.
     pub fn beliefs(&self, points: &[Point], enough: Seconds) -> Vec<Belief> {
         let ratio = self.ratio(points, enough);
         let belief = |point: &Point| {
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(known[1].point.rate, TokensPerSecond(40.0));
         assert!((known[1].sure.0 - 28.0).abs() < 1e-9, "{:?}", known[1]);
         assert_eq!(known[1].hoped, TokensPerSecond(60.0));
-        // What becomes slower is believed to be: hours later the first minutes are forgotten.
+        // A rate that falls is believed: after hours the first minutes are forgotten.
         for _ in 0..20 {
             rates.push(
                 points[0].configuration,

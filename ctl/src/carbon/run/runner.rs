@@ -1,4 +1,4 @@
-//! What ties the runner's decisions to processes, files and the clock.
+//! The connection of the runner's decisions to processes, files and the clock.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -70,7 +70,7 @@ pub struct Runner<'a> {
     learned: Learned,
     /// When the progress could be read last.
     read: Instant,
-    /// What is wrong, by what it is wrong with: said once, until it is well again.
+    /// Troubles by subject: reported once, until it is well again.
     troubles: BTreeMap<&'static str, String>,
 }
 
@@ -191,7 +191,8 @@ impl<'a> Runner<'a> {
         self.state.mark = self.steps.and_then(|_| Mark::new(now));
         self.state.costs = self.learned.costs.clone();
         self.state.rates = self.learned.rates.clone();
-        // Somebody may have removed the folder: the job goes on, and what must outlast a crash is written anew.
+        // The folder may have been removed: the job goes on, and files that must outlast a crash
+        // are written anew.
         let written = fs::create_dir_all(&self.folder);
         let written = written.map_err(|error| format!("{}: {error}", self.folder.display()));
         let written = written.and_then(|()| self.state.write(&self.folder));
@@ -211,7 +212,8 @@ impl<'a> Runner<'a> {
         advise(&standing, &self.signal, now)
     }
 
-    /// What is to run, by its number, and why. Once the job has run, what can't be decided leaves it as it is.
+    /// The configuration to run, by its number, and why. Once the job has run, an undecidable
+    /// choice leaves it as it is.
     fn decision(&mut self, trained: f64) -> Fallible<(usize, String)> {
         let running = self
             .state
@@ -236,7 +238,7 @@ impl<'a> Runner<'a> {
     fn tell_of_the_signal(&mut self) {
         const SIGNAL: &str = "signal";
         let is_told = self.troubles.contains_key(SIGNAL);
-        // One moment for both: a trace that is played may go on by hours in between.
+        // The same moment for both: a replayed trace may advance by hours in between.
         let now = self.clock.now();
         let is_fresh = |it: Current| it.health == Health::Fresh;
         // A trace that is played goes on by minutes with each look, and is asked only before it is said to be lost.
@@ -254,7 +256,7 @@ impl<'a> Runner<'a> {
             },
             None => match self.signal.trouble() {
                 Some(why) => format!("all hours count alike ({why})"),
-                // It has not been asked yet.
+                // The job has not been asked yet.
                 None => return,
             },
         };
@@ -502,7 +504,7 @@ impl<'a> Runner<'a> {
             self.save();
             return Ok(Child::Ended(false));
         }
-        // Whoever has the number now of a process of an earlier runner is none of ours.
+        // A process that now has the id of an earlier runner's process is not ours.
         self.state.process = None;
         Ok(Child::Ended(true))
     }
@@ -517,7 +519,7 @@ impl<'a> Runner<'a> {
                     Some(process) => job::ask(process, &self.args.checkpoint, &self.folder),
                     None => job::ask_remains(&self.args.checkpoint, &self.folder),
                 };
-                // Whoever was not asked is told to end once its time is over.
+                // A job that was not asked is told to end once its time is over.
                 self.trouble("request", asked.err());
             }
             Action::Terminate => self.tell(Unix::SIGTERM)?,

@@ -32,14 +32,14 @@ struct Truth {
     every: f64,
     /// Whether it hears requests.
     listens: bool,
-    /// It crashes at these seconds.
+    /// The job crashes at these seconds.
     crashes: Vec<f64>,
-    /// Its rate varies by this share, and for so many seconds after a start it is two thirds of that.
+    /// The variation of its rate, and for how many seconds after a start it is two thirds of that.
     noise: f64,
     warming: f64,
 }
 
-/// What is said of it.
+/// The stated values.
 struct Told {
     points: Vec<Point>,
     tokens: Tokens,
@@ -187,7 +187,7 @@ fn play_knowing(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64, rates
     }
 }
 
-/// One tick of the job; whether it has ended.
+/// A tick of the job; returns whether it has ended.
 fn train(truth: &Truth, own: &mut Process, now: f64, saved: &mut f64, total: f64) -> bool {
     if own.is_told_to_end {
         return true;
@@ -287,7 +287,8 @@ fn the_deadline_is_met_whatever_switches_take_and_forecasts_say() {
             ][seed as usize / 6 % 3],
             window: [HOUR, Seconds(1800.0)][seed as usize / 18 % 2],
         };
-        // One that hears no request loses what is after its last checkpoint: at most as much as a request may take.
+        // A job that hears no request loses the training after its last checkpoint: at most as much
+        // as a request may take.
         truth.listens = seed % 5 != 0;
         if !truth.listens {
             truth.every = truth.every.min(GRACE);
@@ -393,10 +394,10 @@ fn fastest(truth: &Truth, tokens: Tokens) -> (usize, f64) {
     all.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
 }
 
-/// What a run needs besides the time of the configuration that is the fastest in truth: 3 % of that time, because a
-/// rate that was measured over ten minutes is no closer, and for each configuration that the profile takes for faster
-/// the time until that is known to be wrong: a switch, the first twenty minutes at most, which tell nothing, and ten
-/// minutes or two checkpoints.
+/// The slack that a run needs beyond the time of the truly fastest configuration: 3 % of that time,
+/// because a rate measured over ten minutes is no closer, and for each configuration that the
+/// profile takes for faster the time until that is known to be wrong: a switch, the first twenty
+/// minutes at most, which tell nothing, and ten minutes or two checkpoints.
 fn margin(truth: &Truth, told: &Told, best: usize) -> f64 {
     let rate = told.points[best].rate.0;
     let faster = told.points.iter().filter(|it| it.rate.0 > rate).count();

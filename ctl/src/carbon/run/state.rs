@@ -1,4 +1,4 @@
-//! What the runner must know after a crash of its own.
+//! The runner's state that has to survive a crash of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub struct State {
     pub running: Option<Configuration>,
     pub process: Option<Process>,
     pub is_finished: bool,
-    /// What the last switches took.
+    /// Costs of the last switches.
     #[serde(default)]
     pub costs: Costs,
     /// How fast the configurations that have run train.
@@ -51,7 +51,7 @@ pub struct State {
 
 const VERSION: u32 = 1;
 
-/// What to do about a state that can't be read.
+/// The remedy for a state that can't be read.
 const AGAIN: &str = "remove it to go on from the last checkpoint: --deadline-hours then counts from that start, so give what \
     is left of it";
 
@@ -84,7 +84,7 @@ impl State {
         folder.join("carbon-run.json")
     }
 
-    /// What an earlier runner left, if there was one.
+    /// The state of an earlier runner, if there was one.
     pub fn read(folder: &Path) -> Result<Option<Self>, String> {
         let path = Self::path(folder);
         let shown = path.display();
@@ -207,7 +207,7 @@ mod tests {
                 .unwrap_err()
                 .contains("remove it")
         );
-        // None of these may reach a kill().
+        // No such id may reach a kill().
         for pid in ["1", "0", "-1"] {
             let process = Process::of(std::process::id() as i32).unwrap();
             let wrong = text.replace(
