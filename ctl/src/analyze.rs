@@ -57,7 +57,7 @@ pub struct Args {
     /// Trace files, or folders whose traces are read (not those of subfolders)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Which kernels are matched across ranks; "all" is computation and communication
+    /// Kernels that are matched across ranks; "all" is computation and communication
     #[arg(long, value_enum, default_value_t)]
     kernels: Kernels,
     /// How the leads of a rank's kernels become its lead, whose smallest names the straggler
@@ -89,10 +89,10 @@ pub struct Args {
     /// Also print the overlap of each kernel and how it goes with its duration
     #[arg(long)]
     overlap: bool,
-    /// What a GPU draws before anything is changed, for the power model
+    /// Power of a GPU before any change, for the power model
     #[arg(long, allow_negative_numbers = true, value_name = "WATTS", default_value_t = 700.0, value_parser = watts)]
     baseline_power: f64,
-    /// What an idle GPU draws, for the power model
+    /// Power of an idle GPU, for the power model
     #[arg(long, allow_negative_numbers = true, value_name = "WATTS", default_value_t = 140.0, value_parser = watts)]
     idle_power: f64,
     /// Overlap ratios that differ by more across GPUs are varying (the paper's set V)
@@ -353,7 +353,7 @@ struct OfCollectives<'a> {
 /// The paper's analysis of one group.
 struct Told<'a> {
     study: Study<'a>,
-    /// What equal clocks would gain, where clocks are what makes ranks differ.
+    /// The gain from equal clocks, where clocks are the cause of differences.
     gain: Option<Gain>,
     /// The timelines of the group.
     timelines: &'a [Timeline],
@@ -388,7 +388,8 @@ fn studies<'a>(
         }
         let waits = told.waits.as_ref();
         match study_group(own, (group, waits), skew, &options.align, &models) {
-            // Who waits for whom is the schedule of a pipeline there; a slow clock shows all the same.
+            // In a pipeline of single ranks the schedule decides who waits; only a slow clock is
+            // visible.
             Ok(study) if group.pipeline && !study.diagnosis.clearly_slow() => studies.push(None),
             Ok(study) => studies.push(Some(study)),
             Err(error) => {

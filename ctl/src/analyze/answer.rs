@@ -7,9 +7,9 @@ use serde::{Serialize, Serializer};
 const WORDS: usize = 100;
 /// So many of these an answer keeps of its first sentence where all four are too long: verdict, how sure, next, cost.
 const LEAST: [usize; 4] = [33, 18, 22, 16];
-/// What each is called.
+/// Labels of the answers.
 const LABELS: [&str; 4] = ["verdict", "how sure", "next", "cost"];
-/// Which answer says more first where there is room. How sure the verdict is stands in full below anyway.
+/// The order in which answers get more room. The certainty is printed in full below anyway.
 const ORDER: [usize; 4] = [0, 3, 2, 1];
 const SURE: usize = 1;
 
@@ -56,11 +56,11 @@ impl Serialize for Answer {
     }
 }
 
-/// What fits the first screen.
+/// The part that fits the first screen.
 pub struct Screen {
     /// The answers with what each answers.
     pub lines: [(&'static str, String); 4],
-    /// What found no room, a sentence each.
+    /// Sentences that found no room.
     pub below: Vec<String>,
 }
 

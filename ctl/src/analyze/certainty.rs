@@ -8,11 +8,11 @@ use super::{doubts, words};
 
 /// So many standard errors are certainty.
 const CERTAIN: f64 = 100.0;
-/// What exceeds noise so many times, or its own error, can't be noise.
+/// A value this many times noise, or its own error, can't be noise.
 const CLEAR: f64 = 3.0;
 const FAR: f64 = 10.0;
 
-/// What is no more than likely.
+/// The grade of a verdict that is only likely.
 const LIKELY: &str = "likely, no more";
 
 /// The grade and the reasons; `doubts` are those of the same verdict.
@@ -61,7 +61,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
     };
     let grade = graded(report, study, doubts);
     let reasons = match (slower(diagnosis), may_be_chance) {
-        // That its kernels are slower is no chance, and is told apart from what may be.
+        // Slower kernels are significant, and are told apart from marks that may be chance.
         (Some(slower), true) => format!("{basis}, but {slower}; {matching}."),
         (Some(slower), false) => format!("{slower}; {basis}; {matching}."),
         (None, _) => format!("{basis}; {matching}."),
@@ -138,7 +138,7 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
             _ => "doubts (see below)",
         },
     );
-    // That ranks are missing is in the grade.
+    // Missing ranks are in the grade.
     let told = grade.contains("doubt") || grade.contains("ranks given") && doubts.len() < 2;
     let first = match doubted(doubts).filter(|_| !told) {
         Some(doubted) => format!("{grade}; {}", doubted.to_lowercase()),
@@ -147,7 +147,7 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
     Answer::of(first).and(why.map(|why| format!("{}.", capital(&why))))
 }
 
-/// That there are doubts, which stand below.
+/// Refers to the doubts below.
 pub fn doubted(doubts: &[String]) -> Option<String> {
     match doubts {
         [] => None,
@@ -234,7 +234,7 @@ fn slower(diagnosis: &Diagnosis) -> Option<String> {
     ))
 }
 
-/// Which share of each rank's kernels matches, in words: ranks run more or fewer.
+/// The share of each rank's kernels that matches, in words: ranks run different numbers.
 pub fn matching(report: &Report) -> String {
     let group = report.told().map_or(&[][..], |group| &group.ranks);
     let ranks = report.ranks.iter();

@@ -1,4 +1,4 @@
-//! What it costs that somebody is late, and what mending that gains.
+//! The cost of late ranks, and the gain of mending them.
 
 use litd_traces::study::{Cause, Diagnosis, Gain, Study};
 use litd_traces::{RankReport, Report};
@@ -18,8 +18,7 @@ const ALL_IDLE: f64 = 0.1;
 /// Below this share a figure would be "0.0 %".
 const LEAST: f64 = 0.0005;
 
-/// What it would gain if the ranks that are named became as fast as the median one, and then what it would if
-/// all that are slower did.
+/// The gain if the named ranks became as fast as the median one, and then if all slow ranks did.
 fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<Answer> {
     if gain.group < LEAST {
         return None;
@@ -45,7 +44,7 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<Answer>
     )
 }
 
-/// What the others wait for the stragglers.
+/// The others' waits for the stragglers.
 pub fn of(
     report: &Report,
     study: &Study<'_>,
@@ -80,7 +79,7 @@ pub fn of(
     told.and(given).and(besides)
 }
 
-/// What it would gain at most if what makes ranks late were mended, where that is no clock.
+/// The upper bound of the gain from mending the cause of lateness, where that is not a clock.
 fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<Answer> {
     let diagnosis = &study.diagnosis;
     let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
@@ -125,7 +124,7 @@ fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<A
         return Some(Answer::of(all).and(one));
     }
     let share = weighed.late.as_ref()?.share;
-    // What others wait tells more of what nothing explains.
+    // For an unexplained cause, the others' waits tell more.
     if share < LEAST {
         return None;
     }
@@ -146,7 +145,8 @@ fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<A
     })))
 }
 
-/// What mending one host gains where all are late: launches don't tell whether the others follow it.
+/// The gain of mending one host where all are late: launches don't show whether the others follow
+/// it.
 fn one_host(weighed: &Weighed<'_>) -> String {
     match (weighed.host, weighed.leader) {
         (Some((rank, share)), _) => format!(
@@ -178,7 +178,7 @@ fn others<'a>(
     report.ranks.iter().filter(is_other)
 }
 
-/// What is waited, where nothing better can be told.
+/// The waits, where no better cost is known.
 fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> Answer {
     let diagnosis = &study.diagnosis;
     let stages = costs_of_stages(report);
@@ -196,7 +196,7 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> Answer
         _ => "the others wait",
     };
     let each = per_iteration(others.iter().filter_map(|rank| rank.wait_ns), study);
-    // What is waited in several at once adds up to more than all of the time.
+    // Waits in several collectives at once add up to more than all of the time.
     let waits = match own[1] <= 1.0 {
         true => format!(
             "{who} in collectives for {} % of the time recorded ({each}).",
@@ -224,7 +224,7 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> Answer
     Answer::of(waits).and(rest).and(exposed).and(stages)
 }
 
-/// What is waited where no rank is to blame.
+/// The waits where no rank is to blame.
 fn by_nobody(
     report: &Report,
     diagnosis: &Diagnosis,
@@ -273,7 +273,7 @@ pub fn in_percent([least, most]: [f64; 2]) -> String {
     }
 }
 
-/// What ranks wait in an iteration, as a time.
+/// The waits per iteration, as a time.
 fn per_iteration(waits: impl Iterator<Item = Nanos> + Clone, study: &Study<'_>) -> String {
     let iterations = i64::try_from(study.waves.len().max(1)).unwrap_or(i64::MAX);
     let least = waits.clone().min().unwrap_or_default();
@@ -285,8 +285,9 @@ fn per_iteration(waits: impl Iterator<Item = Nanos> + Clone, study: &Study<'_>) 
     }
 }
 
-/// What these ranks wait in the collectives that find their ranks in step, where the others account for much of
-/// all waiting: these see when recordings began, and cost a job that is not recorded nothing.
+/// The waits of these ranks in collectives that find their ranks in step, where the other
+/// collectives account for much of all waiting: those show when recordings began, and cost a job
+/// that is not recorded nothing.
 fn in_step(report: &Report, diagnosis: &Diagnosis, ranks: &[&RankReport]) -> Option<Vec<Nanos>> {
     // Less than this share of it is left.
     const LEFT: f64 = 0.7;
@@ -330,7 +331,7 @@ pub fn stages_wait(report: &Report) -> Option<f64> {
     waits.reduce(f64::max).filter(|&most| most > 0.0)
 }
 
-/// What stages of a pipeline wait for each other.
+/// The waits of a pipeline's stages for each other.
 pub fn costs_of_stages(report: &Report) -> Option<String> {
     let most = stages_wait(report)?;
     Some(format!(
@@ -339,7 +340,7 @@ pub fn costs_of_stages(report: &Report) -> Option<String> {
     ))
 }
 
-/// What ranks of a pipeline wait for each other where each of them is a stage.
+/// The waits of a pipeline's ranks for each other where each is a stage.
 pub fn of_a_row(report: &Report) -> Option<String> {
     let ranks = Vec::from_iter(&report.ranks);
     let exposed = range(&ranks, |rank| rank.exposed_wait_ns)?;
@@ -349,7 +350,7 @@ pub fn of_a_row(report: &Report) -> Option<String> {
     ))
 }
 
-/// What of a rank's own time is spent without computing, as times and shares of its window.
+/// The parts of a rank's own time without computation, as times and shares of its window.
 pub fn of_one(report: &Report) -> Answer {
     let others = match report.world_size {
         Some(1) => "nothing that another rank could be blamed for: there is none",

@@ -1,5 +1,5 @@
-//! What makes a verdict less sure, in words: ranks that are missing, clocks that nothing tells of,
-//! and iterations that differ, or are too few to tell.
+//! Doubts about a verdict, in words: missing ranks, unknown clocks, and iterations that differ or
+//! are too few.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub fn launched_in_time(report: &Report, diagnosis: &Diagnosis) -> bool {
     })
 }
 
-/// That what was recorded is too little for a firm verdict.
+/// A doubt: the recording is too short for a firm verdict.
 pub fn short(report: &Report) -> Option<String> {
     let one = report.ranks.len() < 2;
     let kernels = match one {
@@ -67,7 +67,7 @@ pub fn short(report: &Report) -> Option<String> {
     })
 }
 
-/// That nothing tells how far the clocks are apart.
+/// A doubt: the clocks' skew is unknown.
 fn clocks(skew: &Skew) -> Option<String> {
     let known = skew.estimated || skew.one_clock;
     (!known).then(|| {
@@ -81,7 +81,7 @@ fn clocks(skew: &Skew) -> Option<String> {
     })
 }
 
-/// That transfers between some ranks count as such of all: nothing tells which ranks take part.
+/// A doubt: transfers between unknown ranks count as transfers of all.
 fn transfers(report: &Report) -> Option<String> {
     let group = report.told()?;
     let name = group.waits.as_ref()?.transfers.as_ref()?;
@@ -92,7 +92,7 @@ fn transfers(report: &Report) -> Option<String> {
     ))
 }
 
-/// That one iteration says nothing of others.
+/// A doubt: a single iteration says nothing of others.
 fn few(waves: &[Wave]) -> Option<String> {
     let [one] = waves else { return None };
     Some(match one.iteration {
@@ -103,21 +103,21 @@ fn few(waves: &[Wave]) -> Option<String> {
     })
 }
 
-/// That one collective alone, or those until which ranks are in step, tell who is late.
+/// A doubt: one collective alone, or those until ranks are in step, decide who is late.
 pub fn by_one(study: &Study<'_>) -> Option<String> {
     if let Some(other) = study.diagnosis.once_in_step {
         return Some(format!(
             "recordings begin at different moments, which the first collectives see: by the others alone rank {other} would be waited for"
         ));
     }
-    // That one iteration says little was said.
+    // A single iteration was mentioned above.
     let several = study.waves.len() > 1;
     (several && study.diagnosis.hangs_on_one).then(|| {
         "one collective alone tells who is waited for, and that may be chance: more iterations would tell".into()
     })
 }
 
-/// That another rank is last in other iterations.
+/// A doubt: another rank is last in other iterations.
 fn from_one_to_the_next(waves: &[Wave]) -> Option<String> {
     let mut counts = BTreeMap::<u32, usize>::new();
     for rank in waves.iter().filter_map(|wave| wave.straggler_rank) {
@@ -141,7 +141,7 @@ fn from_one_to_the_next(waves: &[Wave]) -> Option<String> {
     ))
 }
 
-/// That another rank is last in other parts of an iteration.
+/// A doubt: another rank is last in other parts of an iteration.
 fn within(study: &Study<'_>) -> Option<String> {
     let mut turns = Vec::<u32>::new();
     let wave = study.waves.first().filter(|_| study.straggler_changes)?;

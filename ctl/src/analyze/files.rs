@@ -1,4 +1,4 @@
-//! What `litctl analyze` writes beside its report: HTML, a trace for Perfetto, a table.
+//! Files that `litctl analyze` writes beside its report: HTML, a trace for Perfetto, a table.
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! What traces tell of hosts that launch kernels too late: whose they are where ranks do work of their own, in how long
-//! gaps that shows, and what recordings miss of it.
+//! Hosts that launch kernels too late: whose, in how long gaps that shows, and the limits of
+//! recordings.
 
 use litd_traces::whatif::{Paused, Pauses, Stall};
 use litd_traces::{RankReport, Report};
@@ -18,7 +18,7 @@ pub struct Late {
     ranks: Vec<u32>,
     /// The greatest share of their time in which they do.
     most: f64,
-    /// That of the others.
+    /// The others' share.
     others: f64,
 }
 
@@ -51,7 +51,7 @@ impl Late {
         }
     }
 
-    /// What is reported of these ranks.
+    /// The reports of these ranks.
     fn reports<'a>(&self, report: &'a Report) -> impl Iterator<Item = &'a RankReport> {
         let is_meant = |rank: &&RankReport| self.ranks.contains(&rank.rank);
         report.ranks.iter().filter(is_meant)
@@ -78,7 +78,7 @@ impl Late {
         )
     }
 
-    /// What it would gain if they were in time: what their GPUs wait longer than the others'.
+    /// The gain if they were in time: how much longer their GPUs wait than the others'.
     pub fn cost(&self, report: &Report) -> String {
         let more = self
             .reports(report)
@@ -92,11 +92,11 @@ impl Late {
     }
 }
 
-/// Whose hosts are late, where that comes before all else.
+/// Late hosts, where they come before all else.
 pub enum LateHosts {
-    /// Those of some ranks.
+    /// Hosts of some ranks.
     OfSome(Late),
-    /// All of them.
+    /// Hosts of all ranks.
     OfAll(All),
 }
 
@@ -179,7 +179,7 @@ pub fn launch_bound(report: &Report) -> Option<f64> {
     (report.ranks.len() > 1 && least >= BOUND).then_some(least)
 }
 
-/// That every host is too slow for its GPU.
+/// The verdict that every host is too slow for its GPU.
 pub fn bound(share: f64) -> String {
     format!(
         "Late hosts: no host launches kernels fast enough for its GPU, which waits for launches for {} of the time at least; power can't help.",
@@ -208,7 +208,7 @@ pub fn long(ranks: &[&RankReport]) -> Option<(usize, Nanos)> {
     (count > 0 && long.0 as f64 >= MOST * idle.0 as f64).then_some((count, mean))
 }
 
-/// What to do about the hosts of these ranks, by how long the gaps are.
+/// Advice for the hosts of these ranks, by the length of the gaps.
 pub fn advice(ranks: &[&RankReport]) -> String {
     match long(ranks) {
         Some((_, mean)) => format!(
@@ -219,7 +219,7 @@ pub fn advice(ranks: &[&RankReport]) -> String {
     }
 }
 
-/// That the hosts of single ranks are late now and then.
+/// The sentence that hosts of single ranks are late now and then.
 pub fn pauses(pauses: &Pauses) -> String {
     /// So many are named.
     const NAMED: usize = 2;
@@ -255,7 +255,7 @@ pub fn sure_of_pauses(pauses: &Pauses) -> String {
     }
 }
 
-/// That the hosts of all ranks are late together in some iterations.
+/// The sentence that hosts of all ranks are late together in some iterations.
 pub fn stall(stall: &Stall) -> String {
     format!(
         "Late hosts: in {} all hosts launch kernels too late, and their GPUs wait; power can't help.",

@@ -72,7 +72,7 @@ pub fn headline(link: &Link) -> String {
     )
 }
 
-/// What a link is called in passing.
+/// The short name of a link.
 pub fn short(link: &Link) -> String {
     match &link.place {
         Where::Iterations(numbers) => {
@@ -89,7 +89,7 @@ pub fn short(link: &Link) -> String {
     }
 }
 
-/// What to look at.
+/// The next step.
 pub fn next(link: &Link) -> Answer {
     match &link.place {
         Where::Iterations(_) => Answer::of(
@@ -128,7 +128,7 @@ pub fn sure(link: &Link) -> String {
     )
 }
 
-/// What a link costs, and what it does together with the ranks that are late.
+/// The cost of a link, alone and together with late ranks.
 pub fn cost(link: &Link, weighed: &Weighed<'_>) -> Answer {
     let first = match link.place {
         Where::Iterations(_) => "as fast there as in the others",

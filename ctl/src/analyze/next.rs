@@ -1,4 +1,4 @@
-//! What to do next.
+//! The next step.
 
 use litd_traces::Report;
 use litd_traces::study::{Cause, Diagnosis, Grids};
@@ -7,7 +7,7 @@ use super::answer::Answer;
 use super::cost::{MUCH, stages_wait};
 use super::{doubts, hosts, parts, words};
 
-/// What to do about a verdict on ranks that are compared.
+/// The next step after a verdict on compared ranks.
 pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> Answer {
     let own = of_given(report, diagnosis, in_turn);
     match report.missing().is_some() && !diagnosis.stragglers.is_empty() {
@@ -50,7 +50,7 @@ fn of_given(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> Answer {
     }
 }
 
-/// What to do where no rank is to blame.
+/// The next step where no rank is to blame.
 fn of_nobody(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> Answer {
     if report.missing().is_some() {
         return Answer::of(others(report));
@@ -78,7 +78,7 @@ fn of_nobody(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> Answer {
     })
 }
 
-/// That the traces of the ranks that are missing tell more.
+/// The advice to add the traces of missing ranks.
 fn others(report: &Report) -> String {
     /// So many are named.
     const NAMED: usize = 8;
@@ -90,7 +90,7 @@ fn others(report: &Report) -> String {
     format!("give the traces of {which} as well: all may wait for one of them.")
 }
 
-/// What to look at where kernels take longer that a slow clock would spare.
+/// Advice where kernels take longer that a slow clock would spare.
 fn more_work(diagnosis: &Diagnosis, late: &str) -> Answer {
     match diagnosis.grids {
         Some(Grids::Larger(_)) => Answer::of(format!(
@@ -107,7 +107,7 @@ fn more_work(diagnosis: &Diagnosis, late: &str) -> Answer {
     }
 }
 
-/// What to look at where a rank is late for several reasons.
+/// Advice where a rank is late for several reasons.
 fn several(diagnosis: &Diagnosis, late: &str) -> Answer {
     let each = diagnosis.seen.iter().filter_map(|cause| match cause {
         Cause::HostBound => Some("host"),
@@ -122,7 +122,7 @@ fn several(diagnosis: &Diagnosis, late: &str) -> Answer {
     ))
 }
 
-/// What to look at where kernels of some names alone take longer.
+/// Advice where only kernels of some names take longer.
 fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> Answer {
     /// Clocks of GPUs that run the same job are hardly further apart.
     const CLOCKS: f64 = 0.25;
@@ -160,7 +160,7 @@ fn what_is_longer(diagnosis: &Diagnosis, late: &str) -> Answer {
     }
 }
 
-/// What to look at where all hosts are late.
+/// Advice where all hosts are late.
 pub fn all_hosts(report: &Report) -> Answer {
     Answer::of(format!(
         "look at all hosts, not at one of them: {}.",
@@ -168,7 +168,7 @@ pub fn all_hosts(report: &Report) -> Answer {
     ))
 }
 
-/// What to look at where hosts are late, by whose hosts are and by what launches tell.
+/// Advice where hosts are late, by rank and by launches.
 fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> Answer {
     if diagnosis.stragglers.is_empty() {
         return all_hosts(report);
@@ -202,7 +202,7 @@ fn hosts(report: &Report, diagnosis: &Diagnosis, late: &str) -> Answer {
     })
 }
 
-/// What to do about the time of one rank. Where it mostly communicates, it may do no more than wait: other ranks tell.
+/// The next step for one rank. If it mostly communicates, it may only be waiting: other ranks tell.
 pub fn of_one(report: &Report, parts: &[parts::Part]) -> Answer {
     let advice = parts::advice(parts);
     let communicates = parts.first().is_some_and(parts::Part::communicates);

@@ -1,4 +1,4 @@
-//! What the ranks' time is made of, in words: what takes most of it, and what to do about that.
+//! The parts of the ranks' time, in words: the largest, and advice about it.
 
 use litd_traces::{RankReport, Report, Split};
 use litd_units::Nanos;
@@ -14,7 +14,7 @@ const MOST: f64 = 0.5;
 /// Where launches of fewer kernels are known, why a GPU is idle is known in part only.
 pub const KNOWN: f64 = 0.95;
 
-/// One kind of time.
+/// A kind of time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Computation,
@@ -38,7 +38,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// What it is called, and whether that is one thing or several.
+    /// The name, and whether it is plural.
     fn name(&self) -> (&'static str, bool) {
         match self.kind {
             Kind::Computation => ("computation", true),
@@ -72,7 +72,7 @@ impl Part {
         self.kind == Kind::Communication
     }
 
-    /// What to look at where this is the largest part.
+    /// Advice where this is the largest part.
     pub fn advice(&self) -> &'static str {
         match self.kind {
             Kind::Computation => "look at the kernels that take most time, below",
@@ -137,7 +137,7 @@ pub fn standing_still(report: &Report) -> f64 {
     long.unwrap_or_default() as f64 / report.wall_ns.0.max(1) as f64
 }
 
-/// What takes most of the time, in one sentence without a full stop.
+/// The largest part of the time, in one sentence without a full stop.
 pub fn verdict(parts: &[Part]) -> String {
     let [first, second, ..] = parts else {
         return "Nothing ran".into();
@@ -166,7 +166,7 @@ pub fn verdict(parts: &[Part]) -> String {
     }
 }
 
-/// What to look at: the largest part, and the second where the first is computation and it is large as well.
+/// Advice: the largest part, and the second where the first is computation and it is large as well.
 pub fn advice(parts: &[Part]) -> String {
     let [first, second, ..] = parts else {
         return String::new();
@@ -178,8 +178,8 @@ pub fn advice(parts: &[Part]) -> String {
     }
 }
 
-/// What takes much of the time and is no computation, in words without a full stop.
-/// And whether that is communication.
+/// The largest part of the time without computation, in words without a full stop, and whether that
+/// is communication.
 pub fn elsewhere(parts: &[Part]) -> Option<(String, bool)> {
     let mut others = parts.iter().filter(|part| part.kind != Kind::Computation);
     let first = others.next().filter(|part| part.share > MUCH)?;
@@ -199,7 +199,7 @@ pub fn worth(report: &Report) -> Option<Part> {
     let windows = report.ranks.iter().map(|rank| rank.window_ns);
     let whole = windows.sum::<Nanos>().0.max(1) as f64;
     let waits = report.ranks.iter().filter_map(|rank| rank.exposed_wait_ns);
-    // What is waited for ranks that are missing looks like communication.
+    // A wait for missing ranks looks like communication.
     let waits = match report.missing() {
         None => waits.sum::<Nanos>().0 as f64 / whole,
         Some(_) => 0.0,

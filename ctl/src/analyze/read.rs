@@ -1,4 +1,4 @@
-//! What is read beside and about traces: the user's classes, who is which rank, a summary of collectives.
+//! Input beside the traces: the user's classes, ranks, a summary of collectives.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -19,8 +19,8 @@ pub fn classes(path: &Path) -> Result<Classes, String> {
     })
 }
 
-/// Which rank each file is that holds one, where the user gave them; of files that hold several the
-/// reader tells.
+/// The ranks of single-GPU files, where the user gave them; for files with several the reader has
+/// them.
 pub fn ranks(timelines: &[Timeline]) -> Option<String> {
     let alone = |one: &&Timeline| {
         let same = timelines.iter().filter(|other| other.source == one.source);
@@ -61,8 +61,7 @@ pub fn distinct(timelines: &[Timeline]) -> Result<(), String> {
     Ok(())
 }
 
-/// What the summary of collectives says that is the only file, or that a folder without traces
-/// holds.
+/// The summary of collectives that is the only file, or that a folder without traces has.
 pub fn waits(files: &[Source]) -> Result<Option<Waits>, ReadError> {
     let is_trace = |file: &Source| {
         let head = File::open(&file.path).and_then(formats::head);
@@ -73,7 +72,7 @@ pub fn waits(files: &[Source]) -> Result<Option<Waits>, ReadError> {
     }
     for Source { path, .. } in files.iter().filter(|file| file.path.is_file()) {
         let name = path.display().to_string();
-        // Whatever is wrong is told where the path is read as a trace.
+        // Errors are reported where the path is read as a trace.
         let Ok(file) = File::open(path) else { continue };
         if let Some(waits) = nccl_summary::read(file, &name)? {
             return Ok(Some(waits));

@@ -55,7 +55,7 @@ fn longer(name: &str, class: &'static str, counts: [usize; 2], more_blocks: Opti
     }
 }
 
-/// What a diagnosis may tell of a cause.
+/// Possible diagnoses of a cause.
 fn told(plain: &Diagnosis, cause: Cause) -> Vec<Diagnosis> {
     let plain = Diagnosis {
         cause,
@@ -126,7 +126,7 @@ fn told(plain: &Diagnosis, cause: Cause) -> Vec<Diagnosis> {
     all
 }
 
-/// What there is of links, stages and stalls: what comes first, and what costs less.
+/// Links, stages and stalls: first the most expensive, then cheaper ones.
 fn others(link: &Link) -> Vec<(Vec<Link>, Option<Stage>, Option<Stall>)> {
     let places = [
         Where::Among(vec![2, 3]),
@@ -176,11 +176,11 @@ fn others(link: &Link) -> Vec<(Vec<Link>, Option<Stage>, Option<Stall>)> {
     all
 }
 
-/// What the screens of all shapes are.
+/// The screens of all shapes.
 #[derive(Default)]
 struct Seen {
     most: (usize, String),
-    /// Those of which a sentence had to be cut.
+    /// Screens of which a sentence had to be cut.
     cut: Vec<String>,
 }
 
@@ -268,7 +268,7 @@ fn every_first_screen_has_a_hundred_words_at_most() {
     );
 }
 
-/// What the diagnoses are combined with.
+/// The parts that diagnoses are combined with.
 struct Shapes<'a, 'b> {
     job: &'a WhatIf<'b>,
     study: &'a Study<'b>,
@@ -325,7 +325,7 @@ fn blames_nobody(diagnosis: &Diagnosis) -> bool {
     }
 }
 
-/// What else is weighed: when ranks are slow, the second one, and the latest host.
+/// Further causes that are weighed: when ranks are slow, the second one, and the latest host.
 fn also(weighed: &mut Weighed<'_>, stragglers: &[u32], much: bool) {
     let share = if much { 0.25 } else { 0.01 };
     let courses = [
@@ -343,7 +343,7 @@ fn also(weighed: &mut Weighed<'_>, stragglers: &[u32], much: bool) {
 }
 
 fn look(report: &mut Report, study: &Study<'_>, weighed: &Weighed<'_>, seen: &mut Seen) {
-    // That a simulator wrote the traces takes words of the screen, and no more.
+    // The mark of simulated traces takes words of the screen, and nothing else.
     let first = Summary::of(report, Some(study), None, weighed);
     for simulated in [false, true] {
         report.simulated = simulated;

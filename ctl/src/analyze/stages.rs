@@ -6,7 +6,7 @@ use litd_traces::whatif::{Stage, Why};
 use super::weighed::{WORTH, Weighed};
 use super::words;
 
-/// What a stage is called.
+/// The name of a stage.
 fn name(stage: &Stage) -> String {
     let ranks = words::ranks(&stage.ranks);
     match stage.stage {
@@ -15,7 +15,7 @@ fn name(stage: &Stage) -> String {
     }
 }
 
-/// What it is, for programs.
+/// The cause, for programs.
 pub fn cause(stage: &Stage) -> Cause {
     match stage.why {
         Why::Clock => Cause::SlowClock,
@@ -44,7 +44,7 @@ pub fn headline(stage: &Stage) -> String {
     }
 }
 
-/// What it is in passing.
+/// The short form.
 pub fn short(stage: &Stage) -> String {
     let name = name(stage);
     match stage.why {
@@ -75,7 +75,7 @@ pub fn next(stage: &Stage) -> String {
     }
 }
 
-/// What it costs, and what it does together with what else is told.
+/// The cost, alone and together with other causes.
 pub fn cost(stage: &Stage, weighed: &Weighed<'_>) -> String {
     let as_others = match stage.why {
         Why::Work => "as short as the median stage",

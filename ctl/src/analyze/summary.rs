@@ -1,5 +1,5 @@
-//! What to know first: the verdict, how sure it is, what it costs and what to do next. A terminal
-//! and the HTML report begin with it, and JSON has it.
+//! The first screen: the verdict, its certainty, the cost and the next step. A terminal and the
+//! HTML report begin with it, and JSON has it.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ use super::{certainty, doubts, hosts, links, next, parts, stages, words};
 /// The four answers.
 #[derive(Serialize)]
 pub struct Summary {
-    /// What the verdict is, for programs.
+    /// The kind of verdict, for programs.
     kind: Kind,
     #[serde(rename = "text")]
     pub verdict: Answer,
@@ -26,13 +26,13 @@ pub struct Summary {
     /// The same in a few words, for a screen that has the rest below.
     #[serde(skip)]
     brief: Answer,
-    /// What makes it less sure, a sentence each.
+    /// Doubts, a sentence each.
     pub doubts: Vec<String>,
     cost: Answer,
     next: Answer,
 }
 
-/// What a verdict is.
+/// The kind of a verdict.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Kind {
@@ -181,12 +181,12 @@ impl Summary {
         }
     }
 
-    /// What a terminal or a page begins with; some words may be taken by what stands before.
+    /// The beginning for a terminal or a page; some words may be taken by text before it.
     pub fn screen(&self, taken: usize) -> Screen {
         Screen::of([&self.verdict, &self.brief, &self.next, &self.cost], taken)
     }
 
-    /// What is to be read below: what the screen had no room for, and how sure the verdict is in full.
+    /// Sentences for below: those that the screen had no room for, and the certainty in full.
     pub fn below(&self, screen: Screen) -> impl Iterator<Item = String> {
         let sure = format!("How sure: {}", self.with_doubts());
         screen.below.into_iter().chain([sure])
@@ -249,7 +249,7 @@ fn of_diagnosis(
     let elsewhere = parts::elsewhere(&parts::of(report));
     let blames_nobody = diagnosis.cause == Cause::Healthy || diagnosis.nobody_waits();
     let turns = cost::in_turn(report, diagnosis);
-    // What is communication there is waiting, mostly, which is told as that.
+    // Communication there is mostly waiting, which is reported as that.
     let waits = turns.is_some() || stages.is_some();
     let communicates = |part: &(String, bool)| waits && part.1;
     let elsewhere = elsewhere.filter(|part| blames_nobody && !communicates(part));
@@ -350,7 +350,7 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     }
 }
 
-/// Which of several stages computes longest, where that is clear.
+/// The stage that computes longest, where that is clear.
 fn longest(report: &Report) -> Option<String> {
     /// Less than this share more than the second is not worth a word.
     const CLEAR: f64 = 0.02;
@@ -384,7 +384,7 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
         (None, Some(1)) => {
             "very sure: it is counted. The job has one rank, so there is nobody who could wait for another."
         }
-        // That is among the doubts where ranks are missing.
+        // With missing ranks that is one of the doubts.
         (None, Some(_)) => "where the time of this rank goes is sure: it is counted.",
         (None, None) => {
             "where the time of this rank goes is sure: it is counted. Who waits for whom one rank does not tell."

@@ -28,7 +28,7 @@ const HEADS: [(&str, &str); 2] = [
         "     sum     max    last kernels  pace",
     ),
 ];
-/// What the columns are of: percentages have one base.
+/// Footnotes of the columns: percentages have one base.
 const BUSY: &str = "busy: % of the time from the first start to the last end on any rank";
 const OVERLAP: &str =
     "overlap: the part of its computation that communication runs beside, up to 1";
@@ -65,7 +65,7 @@ fn simulated() -> String {
     format!("{SIMULATED}SIMULATED{SIMULATED:#}: a simulator wrote these traces")
 }
 
-/// What the user should know.
+/// Notes for the user.
 pub fn notes(report: &Report) -> String {
     let notes = report.notes.iter();
     notes.map(|note| format!("note: {note}\n")).collect()
@@ -114,8 +114,8 @@ fn write_report(
     Ok(())
 }
 
-/// Which share of the ranks' kernels matches: of the rank with fewest as well as of the one with most. Of
-/// several groups the least share.
+/// The share of the ranks' kernels that matches: of the rank with fewest and of the one with most.
+/// For several groups the least share.
 fn share_of_ranks(report: &Report, fraction: f64) -> String {
     if report.groups.len() > 1 {
         return match fraction < 1.0 {
@@ -156,7 +156,7 @@ fn answers(out: &mut String, screen: &Screen) -> fmt::Result {
     writeln!(out)
 }
 
-/// Which ranks are compared with each other, where not all are.
+/// The groups of ranks, where not all are compared.
 fn groups(out: &mut String, report: &Report) -> fmt::Result {
     if report.groups.len() < 2 {
         return Ok(());
@@ -258,7 +258,7 @@ fn bars(out: &mut String, report: &Report, aggregation: Aggregation) -> fmt::Res
     Ok(())
 }
 
-/// Which waits name the straggler, as a head.
+/// The heading of the waits that name the straggler.
 fn of_waits(report: &Report) -> String {
     let waits = report.told().and_then(|group| group.waits.as_ref());
     match waits.is_some_and(|waits| waits.mean.is_none()) {

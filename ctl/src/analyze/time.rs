@@ -12,11 +12,11 @@ use crate::show::{HEAD, or_dash, percent, time};
 /// How many kernels and collectives are shown.
 const SHOWN: usize = 5;
 
-/// What is said where no trace tells when the host launched kernels.
+/// The sentence where no trace has launches.
 pub const UNKNOWN: &str =
     "launches are not recorded: why GPUs are idle is not known (all is \"other\")";
 
-/// All of it.
+/// The whole section.
 pub fn render(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -51,7 +51,7 @@ pub fn unknown_launches(report: &Report) -> Option<String> {
     })
 }
 
-/// What the bandwidths of a rank's collectives are of, in words without a full stop.
+/// The base of the bandwidths of a rank's collectives, in words without a full stop.
 pub fn bus(rank: &RankReport) -> &'static str {
     match rank.collectives.iter().any(|row| row.wait_ns.is_some()) {
         true => {
@@ -79,7 +79,7 @@ fn split(out: &mut String, report: &Report) -> fmt::Result {
     for rank in &report.ranks {
         let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
         let split = &rank.time_ns;
-        // What nobody recorded is not 0.
+        // An unrecorded value is not 0.
         let told = |part: Nanos| match rank.launches_known > 0.0 {
             true => share(part),
             false => "-".into(),

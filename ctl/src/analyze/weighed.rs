@@ -1,4 +1,4 @@
-//! What holds the job back, weighed by what mending it would gain: ranks that are late, and links.
+//! Causes that hold the job back, weighed by the gain of mending them: late ranks, and links.
 
 use litd_traces::Report;
 use litd_traces::study::{Cause, Diagnosis, Study};
@@ -12,7 +12,7 @@ use crate::show::time;
 /// Less than this share of the time is not worth a word.
 pub const WORTH: f64 = 0.005;
 
-/// What ranks and links cost.
+/// Costs of ranks and links.
 pub struct Weighed<'a> {
     /// Of the ranks that the others wait for, if any are named.
     pub late: Option<Late>,
@@ -29,13 +29,13 @@ pub struct Weighed<'a> {
     pub leader: Option<(u32, usize, usize)>,
     /// The rank that costs most once all of that is mended, what of it, and its share of the time.
     pub second: Option<(u32, Part, f64)>,
-    /// What mending all of that gains, as a share of the time.
+    /// The gain of mending all of that, as a share of the time.
     pub all: f64,
     wall: Nanos,
     iterations: i64,
 }
 
-/// What costs more than any rank.
+/// A cause that costs more than any rank.
 #[derive(Clone, Copy, PartialEq)]
 pub enum First<'a> {
     Link(&'a Link),
@@ -45,7 +45,7 @@ pub enum First<'a> {
     Launches(f64),
 }
 
-/// What the ranks that are named cost.
+/// The cost of the named ranks.
 pub struct Late {
     /// As a share of the time.
     pub share: f64,
@@ -55,7 +55,7 @@ pub struct Late {
     pub courses: Vec<(Vec<u32>, Course)>,
 }
 
-/// What of ranks makes them late.
+/// The part of ranks that makes them late.
 pub fn part(diagnosis: &Diagnosis) -> Part {
     match diagnosis.cause {
         Cause::SlowClock => Part::Clock,
@@ -160,9 +160,9 @@ impl<'a> Weighed<'a> {
         }
     }
 
-    /// What costs more than the ranks that are named, if anything does.
+    /// The cause that costs more than the named ranks, if any.
     pub fn first(&self) -> Option<First<'a>> {
-        /// What tells why comes first if it costs this part of what is not explained.
+        /// An explained cause comes first if it costs this part of the unexplained one.
         const EXPLAINS: f64 = 0.9;
         let late = self.late.as_ref().map_or(0.0, |late| match late.explained {
             true => late.share,
@@ -197,7 +197,7 @@ impl<'a> Weighed<'a> {
     }
 }
 
-/// What there is besides what is named first, in a sentence each.
+/// Further causes besides the first, a sentence each.
 pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> Vec<String> {
     let first = weighed.first();
     let mut also = Vec::new();
@@ -251,7 +251,8 @@ pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> Vec<Stri
     also
 }
 
-/// What holds the node back: one sentence, and another on the latest host of all late ones.
+/// The cause that holds the node back: one sentence, and another on the latest host of all late
+/// ones.
 pub fn verdict(weighed: &Weighed<'_>, diagnosis: &Diagnosis) -> Answer {
     let all_hosts = diagnosis.in_turn && diagnosis.cause == Cause::HostBound;
     let latest = weighed.host.filter(|_| all_hosts);

@@ -14,7 +14,7 @@ use crate::show::{HEAD, percent, time};
 /// The longest name that is shown, in characters.
 const NAME: usize = 60;
 
-/// What holds the node back, in one sentence; and when, where ranks are slow at times only.
+/// The cause that holds the node back, in one sentence; and when, if ranks are slow at times only.
 pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
     let late = ranks(&diagnosis.stragglers);
     let all = diagnosis.ranks.len();
@@ -68,7 +68,7 @@ pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
     }
 }
 
-/// That kernels take longer that a slow clock would spare.
+/// The sentence that kernels take longer that a slow clock would spare.
 fn data_dependent(diagnosis: &Diagnosis, wait: &str) -> String {
     let (which, kernels) = match memory_alone(diagnosis) {
         true => ("memory", "memory-bound kernels"),
@@ -146,7 +146,7 @@ pub fn memory_alone(diagnosis: &Diagnosis) -> bool {
     diagnosis.cause == Cause::DataDependent && more
 }
 
-/// That a rank is late for several reasons at once.
+/// The sentence that a rank is late for several reasons at once.
 fn several(diagnosis: &Diagnosis, wait: &str) -> String {
     let each = diagnosis.seen.iter().filter_map(|cause| match cause {
         Cause::SlowClock => Some("a slow clock"),
@@ -173,7 +173,7 @@ fn listed(all: &[&str]) -> String {
     }
 }
 
-/// Other ranks that much is waited for as well, for another reason.
+/// Ranks that the others wait for as well, for another reason.
 pub fn also(diagnosis: &Diagnosis) -> Vec<String> {
     /// A rank to blame for less than this share of what is waited is not worth a word.
     const BLAME: f64 = 0.2;
@@ -215,7 +215,7 @@ pub fn also(diagnosis: &Diagnosis) -> Vec<String> {
     slow.collect()
 }
 
-/// That kernels of one name, or several, are what makes a rank late.
+/// The sentence that kernels of one name, or several, make a rank late.
 fn longer(longer: &Longer, wait: &str, several: bool) -> String {
     if longer.counts[1] == 0 && longer.ahead_ns == Nanos::ZERO {
         return format!(
@@ -263,7 +263,7 @@ pub fn percents(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// One of several groups of ranks: its number, what it is and what holds it back.
+/// A group of ranks: its number, its kind and its cause.
 pub fn group(number: usize, group: &GroupReport) -> String {
     let stage = group
         .stage
@@ -298,7 +298,7 @@ pub fn skew(study: &Study<'_>) -> Vec<String> {
         .collect()
 }
 
-/// What the models assume.
+/// The models' assumptions.
 pub fn assumptions(models: &Models) -> String {
     format!(
         "Sections IV.A and IV.B of the Lit Silicon paper, if all GPUs were equal: {} kernels of constant overlap, {} of varying; assumed are {:.0} W per GPU before and {:.0} W idle.",
@@ -326,7 +326,7 @@ pub fn shorter(name: &str, most: usize) -> String {
 /// Names of no more than so many characters each. Where several would be cut to the same, what they have in
 /// common is cut instead.
 pub fn distinct(names: &[&str], most: usize) -> Vec<String> {
-    /// What is left of the beginning, to tell what kind of kernel it is.
+    /// How many letters of the beginning are kept, to show the kind of kernel.
     const HEAD: usize = 5;
     let names = Vec::from_iter(
         names
@@ -361,7 +361,7 @@ pub fn distinct(names: &[&str], most: usize) -> Vec<String> {
     names.iter().enumerate().map(short).collect()
 }
 
-/// What the verdict rests on: of a diagnosis, and what the first screen has no room for.
+/// The basis of the verdict: of a diagnosis, and sentences that the first screen has no room for.
 pub fn reasons(study: Option<&Study<'_>>, first: &Summary, screen: Screen) -> Vec<String> {
     let of_study = study.map(|study| {
         let evidence = study.diagnosis.evidence.iter().cloned();
@@ -384,8 +384,7 @@ pub fn why(reasons: &[String]) -> String {
     out
 }
 
-/// Who is last from stretch to stretch of the first iteration, where that changes and anybody is waited
-/// for.
+/// The last rank of each stretch of the first iteration, where that changes and a rank waits.
 pub fn changes(study: &Study<'_>) -> Option<String> {
     let is_named = !study.diagnosis.stragglers.is_empty();
     let changes = is_named && study.straggler_changes;

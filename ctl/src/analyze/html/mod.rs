@@ -114,7 +114,7 @@ fn pictures(out: &mut String, study: &Study<'_>, timelines: &[Timeline]) {
     kernels(out, study);
 }
 
-/// What to know first.
+/// The first screen.
 fn answers(out: &mut String, screen: &Screen) {
     let [(_, verdict), rest @ ..] = &screen.lines;
     let _ = writeln!(out, "<p class=\"verdict\">{}</p><dl>", escaped(verdict));
@@ -124,7 +124,7 @@ fn answers(out: &mut String, screen: &Screen) {
     out.push_str("</dl>\n");
 }
 
-/// What the verdict rests on.
+/// The basis of the verdict.
 fn reasons(out: &mut String, reasons: &[String]) {
     out.push_str("<h2>Why</h2><ul>");
     for reason in reasons {
@@ -159,7 +159,7 @@ fn around(matched: &Matched<'_>, each_side: usize) -> Vec<MatchedKernel> {
         .collect()
 }
 
-/// Which layer the kernel with the greatest lead is in, in words.
+/// The layer of the kernel with the greatest lead, in words.
 fn where_worst(matched: &Matched<'_>) -> String {
     let Some(kernel) = matched.worst().and_then(|at| matched.get(at)) else {
         return String::new();
@@ -258,7 +258,7 @@ fn most_varying<'a>(study: &'a Study<'_>) -> Option<&'a KernelOverlap> {
     varies.or_else(overlaps)
 }
 
-/// Which kernel that is, in words.
+/// The kernel, in words.
 fn which(study: &Study<'_>) -> String {
     let Some(kernel) = most_varying(study) else {
         return String::new();
@@ -397,7 +397,7 @@ fn last(out: &mut String, study: &Study<'_>) {
 }
 
 fn predictions(out: &mut String, study: &Study<'_>) {
-    // What clocks would gain is no answer where they are not why ranks differ.
+    // The gain from clocks is not shown where they are not the cause.
     if words::no_models(&study.diagnosis).is_some() {
         return;
     }

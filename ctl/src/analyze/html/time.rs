@@ -42,7 +42,7 @@ pub fn section(out: &mut String, report: &Report) {
     for rank in &report.ranks {
         let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
         let split = &rank.time_ns;
-        // What nobody recorded is not 0.
+        // An unrecorded value is not 0.
         let told = |part: Nanos| match rank.launches_known > 0.0 {
             true => share(part),
             false => "-".into(),
