@@ -32,7 +32,7 @@ pub enum ClockError {
     Closed {
         /// The clock's socket.
         socket: PathBuf,
-        /// What time it was being told.
+        /// The last time told to it.
         now: Nanos,
     },
     /// The daemon is not done in time.
@@ -42,7 +42,7 @@ pub enum ClockError {
         PATIENCE.as_secs()
     )]
     Busy {
-        /// What time it was told.
+        /// The last time told to it.
         now: Nanos,
         /// How many frames it was to wait for.
         frames: u64,
@@ -50,9 +50,9 @@ pub enum ClockError {
     /// The daemon answered something else.
     #[error("the daemon answered {answer:?} to \"advance {now} {frames}\"")]
     Answer {
-        /// What it answered.
+        /// The answer.
         answer: String,
-        /// What time it was told, in nanoseconds.
+        /// The time told to it, in nanoseconds.
         now: i64,
         /// How many frames it was to wait for.
         frames: u64,
@@ -62,7 +62,7 @@ pub enum ClockError {
     Socket {
         /// The clock's socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }
@@ -237,7 +237,7 @@ fn exchange(
     now: Nanos,
     frames: u64,
 ) -> io::Result<String> {
-    // One write: a line in pieces would wake the daemon more than once.
+    // A single write, because a line in pieces would wake the daemon more than once.
     let line = format!("{what} {} {frames}\n", now.0);
     daemon.get_mut().write_all(line.as_bytes())?;
     let mut answer = String::new();

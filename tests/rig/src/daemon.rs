@@ -74,7 +74,7 @@ impl Layout {
         self.directory.join("control.sock")
     }
 
-    /// What the node draws as a whole, as its BMC tells.
+    /// The file with the node's power as its BMC reports it.
     #[must_use]
     pub fn node_power(&self) -> PathBuf {
         self.directory.join("node-power.json")
@@ -86,7 +86,7 @@ impl Layout {
         self.directory.join("state")
     }
 
-    /// Whose the devices are.
+    /// The directory of the locks by which one litd owns a device.
     #[must_use]
     pub fn locks(&self) -> PathBuf {
         self.directory.join("devices")
@@ -130,13 +130,13 @@ pub fn default_config(directory: &Path, extra: &str) -> String {
         ("metrics", "listen", "127.0.0.1:0".into()),
         ("state", "directory", path(layout.state()).into()),
         ("hardware", "node_power", path(layout.node_power()).into()),
-        // What a cap does to the simulated node it does at once.
+        // Without this a cap would take effect on the simulated node only after a while.
         ("settle", "seconds", toml::Value::Float(0.0)),
         ("settle", "iterations", toml::Value::Integer(0)),
     ]);
     for (section, key, value) in values {
         let section = table.entry(section).or_insert_with(|| Table::new().into());
-        // What is no section is for the daemon to refuse as well.
+        // A value that is not a section is left in, for the daemon to refuse.
         if let Some(section) = section.as_table_mut() {
             section.entry(key).or_insert(value);
         }
@@ -144,36 +144,36 @@ pub fn default_config(directory: &Path, extra: &str) -> String {
     format!("{nonsense}\n{table}")
 }
 
-/// What went wrong with a daemon.
+/// An error of a daemon under test.
 #[derive(Debug, Error)]
 pub enum DaemonError {
     /// A file, a socket or the process itself.
     #[error("{}: {cause}", path.display())]
     System {
-        /// What was to be made or started.
+        /// The file to be made or program to be started.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// It ended before it was ready.
+    /// The daemon ended before it was ready.
     #[error("litd ended with {status} before it was ready; it said:\n{stderr}")]
     Ended {
         /// How it ended.
         status: ExitStatus,
-        /// What it wrote to standard error.
+        /// The daemon's standard error.
         stderr: String,
     },
     /// The clock under which it was to start.
     #[error(transparent)]
     Clock(#[from] ClockError),
-    /// It was not ready, or did not end, in time. It was killed.
+    /// The daemon was not ready, or did not end, in time. It was killed.
     #[error("litd has not {what} within {} s; it said:\n{stderr}", within.as_secs())]
     Late {
-        /// What it had to do.
+        /// The step that it did not finish.
         what: &'static str,
         /// In which time.
         within: Duration,
-        /// What it wrote to standard error.
+        /// The daemon's standard error.
         stderr: String,
     },
 }
@@ -195,7 +195,7 @@ impl Killer {
     fn signal(&self, signal: Signal) {
         let reaped = lock(&self.reaped);
         if let (false, Ok(pid)) = (*reaped, i32::try_from(self.pid)) {
-            // That it has ended already is for `Daemon::ended` to say.
+            // If it has ended already, `Daemon::ended` reports that.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
@@ -298,7 +298,7 @@ impl Daemon {
         }
         command
             .env("NOTIFY_SOCKET", &notify)
-            // What the tests themselves run under is not the daemon's business.
+            // The daemon must not take the tests' own service manager for its own.
             .env_remove("WATCHDOG_USEC")
             .env_remove("WATCHDOG_PID")
             .env_remove("LISTEN_FDS")
@@ -327,7 +327,7 @@ impl Daemon {
         &self.layout
     }
 
-    /// Its process id.
+    /// The daemon's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -339,7 +339,7 @@ impl Daemon {
         is_ready(&lock(&self.notifications.lines))
     }
 
-    /// What it told its service manager so far, line by line (`STATUS=...`, `WATCHDOG=1`).
+    /// Messages to its service manager so far, line by line (`STATUS=...`, `WATCHDOG=1`).
     #[must_use]
     pub fn notifications(&self) -> Vec<String> {
         lock(&self.notifications.lines).clone()
@@ -399,7 +399,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// What all daemons of this directory wrote to standard error so far.
+    /// The standard error of all daemons of this directory so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         let bytes = fs::read(self.layout.stderr()).unwrap_or_default();
@@ -433,8 +433,8 @@ impl Drop for Daemon {
     }
 }
 
-/// What a daemon tells its service manager, collected by a thread: a daemon whose messages
-/// nobody takes would block.
+/// Messages of a daemon to its service manager, collected by a thread: a daemon whose messages are not read would
+/// block.
 #[derive(Debug)]
 struct Notifications {
     socket: PathBuf,

@@ -1,4 +1,4 @@
-//! What can be wrong with a simulated device.
+//! Faults of a simulated device.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ pub enum Fault {
     Postpone,
     /// Every write is reported done and changes nothing.
     Lie,
-    /// Everything is done at once, and the answer is held back for so long.
+    /// Calls take effect at once, and the answer is held back for so long.
     Block(Duration),
-    /// Everything is done, and answered, so much later.
+    /// Calls take effect, and are answered, so much later.
     Slow(Duration),
     /// The device is not there.
     Gone,
     /// Caps are taken and power does not follow them: it reads as the highest cap.
     Overdraw,
-    /// Nobody may write; reads work.
+    /// Writes are refused for lack of permission; reads work.
     NoPermission,
-    /// It is being reset: the driver neither writes nor reads until that is over.
+    /// The device is in reset: the driver neither writes nor reads until the reset is over.
     InReset,
     /// Writes are reported done and the cap reads as what was written last, from the driver's
     /// memory; the device keeps another.
@@ -34,12 +34,12 @@ pub enum Fault {
     NoRange,
     /// Readings tell so much more than the cap that it holds, and twice that, in turn.
     Fickle(Watts),
-    /// Somebody else sets this cap right after litd's next write, before litd reads it back.
+    /// A foreign writer sets this cap right after litd's next write, before litd reads it back.
     Meddle(Watts),
-    /// It is too hot, and slower for that than its cap would let it be.
+    /// The device is too hot, and therefore slower than its cap would allow.
     Heat,
     /// The system pulls the power brake.
     PowerBrake,
-    /// Something else (firmware, BMC) holds it to so much, whatever the cap.
+    /// Firmware or BMC limits it to so much, whatever the cap.
     Enforced(Watts),
 }

@@ -35,9 +35,9 @@ struct Device {
     holders: Vec<u32>,
     energy: Joules,
     fault: Option<Fault>,
-    /// What it was asked to hold and will do later.
+    /// A requested cap that takes effect later.
     postponed: Option<Postponed>,
-    /// What the driver remembers to have written while it is [`Fault::Cached`].
+    /// The cap that the driver remembers to have written while it is [`Fault::Cached`].
     cached: Option<Watts>,
     /// How often it has come back after it was gone.
     generation: u64,
@@ -50,11 +50,11 @@ struct Device {
 /// For how much of a device's time which limiter held it back, since the node was switched on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Residency {
-    /// All of its time.
+    /// The whole time.
     pub total: Millis,
-    /// Its cap.
+    /// Time held back by its cap.
     pub power: Millis,
-    /// Its temperature.
+    /// Time held back by its temperature.
     pub heat: Millis,
     /// The system's power brake.
     pub brake: Millis,
@@ -160,7 +160,7 @@ impl Hardware {
         self.plant.settle();
     }
 
-    /// Which device has this address.
+    /// The device with this address.
     #[must_use]
     pub fn find(&self, address: &str) -> Option<usize> {
         self.devices
@@ -168,7 +168,7 @@ impl Hardware {
             .position(|device| device.identity.address == address)
     }
 
-    /// What a device is, for tests to change: another serial, another way of sharing.
+    /// A device's identity, for tests to change: another serial, another way of sharing.
     pub fn identity_mut(&mut self, device: usize) -> Option<&mut Identity> {
         self.revision += 1;
         self.devices
@@ -176,19 +176,19 @@ impl Hardware {
             .map(|device| &mut device.identity)
     }
 
-    /// What a device's cap may be, for tests to change: drivers have other ideas after a reset.
+    /// A device's cap range, for tests to change: drivers may report another one after a reset.
     pub fn range_mut(&mut self, device: usize) -> Option<&mut CapRange> {
         self.revision += 1;
         self.devices.get_mut(device).map(|device| &mut device.range)
     }
 
-    /// What a device is, and what its cap may be.
+    /// A device's identity and cap range.
     #[must_use]
     pub fn listed(&self, device: usize) -> Option<Listed> {
         self.devices.get(device).map(Device::listed)
     }
 
-    /// What a device holds and measures now.
+    /// A device's cap and measurements now.
     #[must_use]
     pub fn reading(&self, device: usize) -> Option<Reading> {
         let state = self.devices.get(device)?;
@@ -202,7 +202,7 @@ impl Hardware {
         Some(reading)
     }
 
-    /// What has held a device back so far.
+    /// The time for which each reason has held a device back so far.
     #[must_use]
     pub fn residency(&self, device: usize) -> Residency {
         self.devices
@@ -210,7 +210,7 @@ impl Hardware {
             .map_or_else(Residency::default, |device| device.residency)
     }
 
-    /// Which processes use a device.
+    /// The processes that use a device.
     #[must_use]
     pub fn holders(&self, device: usize) -> &[u32] {
         self.devices
@@ -295,9 +295,10 @@ impl Hardware {
         self.changed.notify_all();
     }
 
-    /// Somebody else on the node sets a cap, past litd and past the device's fault.
+    /// A foreign writer on the node sets a cap, past litd and past the device's fault.
     ///
     /// # Errors
+    ///
     /// No such device, or it refuses the cap.
     pub fn foreign_set(&mut self, device: usize, cap: Watts) -> Result<Watts, PlantError> {
         self.write(device, cap, Author::Foreign)
@@ -394,7 +395,7 @@ impl Hardware {
         }
     }
 
-    /// Somebody else has waited for litd to write.
+    /// A foreign writer that has waited for litd's write.
     fn meddle(&mut self, device: usize) -> Result<(), Refused> {
         let Some(Fault::Meddle(cap)) = self.fault(device) else {
             return Ok(());
@@ -427,10 +428,11 @@ impl Hardware {
         }
     }
 
-    /// What the driver does with a cap that litd asks for: cuts it off to whole units, as far as
-    /// the device's fault lets it. Every request is in the ledger.
+    /// Does with a requested cap what the driver does: cuts it off to whole units, as far as the device's fault
+    /// lets it. Every request is in the ledger.
     ///
     /// # Errors
+    ///
     /// [`Refused`]; the cap is as it was.
     pub fn set_cap(&mut self, device: usize, asked: Watts) -> Result<(), Refused> {
         let (state, cap) = match self.admit(device, asked) {
@@ -517,7 +519,7 @@ impl Hardware {
     }
 }
 
-/// What a device was asked, said that it failed, and does all the same later.
+/// A request that was said to have failed and takes effect later all the same.
 #[derive(Debug, Clone, Copy)]
 enum Postponed {
     Cap(Watts),
@@ -542,7 +544,7 @@ impl Device {
         }
     }
 
-    /// What the device's fault makes of a reading.
+    /// Changes a reading as the device's fault does.
     fn distort(&self, reading: &mut Reading) {
         match self.fault {
             Some(Fault::Overdraw) => reading.power = Some(self.range.highest),

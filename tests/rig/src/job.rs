@@ -20,18 +20,18 @@ use crate::hardware::SharedHardware;
 use crate::lock;
 use crate::timing::Timing;
 
-/// Which job.
+/// A simulated job.
 #[derive(Debug, Clone)]
 pub struct JobSpec {
-    /// Its name.
+    /// The job's name.
     pub name: String,
     /// The GPU of each rank, counted from 0 on the node.
     pub gpus: Vec<usize>,
     /// Ranks on all nodes.
     pub world_size: u32,
-    /// What its ranks tell of nodes besides this one.
+    /// Other nodes of the job, of which its ranks tell.
     pub others: Option<OtherNodes>,
-    /// What its ranks time.
+    /// The events that its ranks time.
     pub timing: Timing,
 }
 
@@ -40,18 +40,18 @@ pub struct JobSpec {
 pub struct OtherNodes {
     /// How long that lasts here, as a share of what the iteration takes without it.
     pub share: f64,
-    /// What the ranks tell of their collectives.
+    /// The details that the ranks tell of their collectives.
     pub told: Told,
 }
 
-/// What ranks tell of their collectives.
+/// The details that ranks tell of their collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// Which of them leave the node.
+    /// For each collective whether it leaves the node.
     Reach,
     /// When they run, and no more.
     Times,
-    /// Nothing: they time modules.
+    /// No details, because ranks time modules.
     Nothing,
 }
 
@@ -104,7 +104,7 @@ pub enum JobError {
         job: String,
         /// The rank.
         rank: usize,
-        /// What happened.
+        /// The client's error.
         cause: ClientError,
     },
     /// A rank that was to be welcomed is not.
@@ -114,23 +114,23 @@ pub enum JobError {
         job: String,
         /// The rank.
         rank: usize,
-        /// What it is instead.
+        /// The state found instead.
         state: RankState,
     },
 }
 
-/// What a rank knows of its connection.
+/// The state of a rank's connection, as the rank knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RankState {
-    /// It has said hello and has no answer yet.
+    /// The rank has said hello and has no answer yet.
     Greeting,
-    /// It was welcomed; the directive is the latest.
+    /// The rank was welcomed; the directive is the latest.
     Welcome(Directive),
     /// The daemon refused it.
     Refused(Refusal),
     /// The daemon closed the connection, or it broke: so in words.
     Lost(String),
-    /// It has crashed or left.
+    /// The rank has crashed or left.
     Away,
 }
 
@@ -151,9 +151,9 @@ pub struct Job {
     hardware: SharedHardware,
     frames: Frames,
     ranks: Vec<Rank>,
-    /// What its hooks say an iteration takes, if that is not what it takes on the node.
+    /// The iteration time that its hooks report, if not the true one.
     pretended: Option<Nanos>,
-    /// What its hooks say of profiling an iteration: how long the profiler took to start and to stop.
+    /// The time that its hooks report for the profiler's start and stop.
     overhead: Nanos,
 }
 
@@ -161,7 +161,7 @@ pub struct Job {
 struct Last {
     iteration: u64,
     duration: Nanos,
-    /// One per GPU; empty where nobody profiles.
+    /// A timeline per GPU; empty if no iteration was profiled.
     timelines: Vec<Timeline>,
 }
 
@@ -204,7 +204,7 @@ impl Job {
         self.ranks.len()
     }
 
-    /// What a rank knows of its connection, as of the last time that answers were read.
+    /// A rank's connection state when answers were last read.
     #[must_use]
     pub fn state(&self, rank: usize) -> Option<&RankState> {
         self.ranks.get(rank).map(|rank| &rank.state)

@@ -9,27 +9,27 @@ use litd_units::{Nanos, Watts};
 use crate::rules::{Allowance, Bounds, Microwatts, Sums, Violation, microwatts, watts};
 use crate::{lock, rules};
 
-/// Who changed a cap.
+/// The author of a change of a cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
-    /// Whoever is at the other end of the node's socket.
+    /// The process at the other end of the node's socket.
     Litd,
-    /// Somebody else on the node, past litd.
+    /// Another writer on the node, past litd.
     Foreign,
     /// The driver, by a reset of the device.
     Reset,
 }
 
-/// One request to change a cap, or one change that nobody asked for.
+/// A request to change a cap, or a change without a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// Counted from 1 over the whole node.
     pub sequence: u64,
     /// When, on the ledger's clock.
     pub at: Nanos,
-    /// Which device: GPUs first, then CPU sockets.
+    /// The device's number: GPUs first, then CPU sockets.
     pub device: usize,
-    /// Whose.
+    /// The author.
     pub author: Author,
     /// The cap asked for.
     pub asked: Watts,
@@ -47,7 +47,7 @@ pub(crate) struct Change<'a> {
     pub author: Author,
     pub asked: Watts,
     pub accepted: bool,
-    /// What all devices hold afterwards.
+    /// The caps of all devices afterwards.
     pub held: &'a [Watts],
 }
 
@@ -60,7 +60,7 @@ pub struct Ledger(Arc<Mutex<Book>>);
 enum Time {
     /// The kernel's monotonic clock, since the ledger was opened.
     Own(Instant),
-    /// Whoever calls [`Ledger::set_time`].
+    /// Time is set through [`Ledger::set_time`].
     Driven(Nanos),
 }
 
@@ -70,7 +70,7 @@ struct Book {
     gpus: usize,
     found: Vec<Watts>,
     held: Vec<Watts>,
-    /// Who changed each device last; `None`: it holds what was found.
+    /// The author of each device's last change; `None`: the device has the cap that was found.
     author: Vec<Option<Author>>,
     bounds: Vec<Bounds>,
     budget: Microwatts,
@@ -265,7 +265,7 @@ impl Book {
     }
 
     fn record(&mut self, change: &Change<'_>) {
-        // What was held until now is judged by what counted until now.
+        // Caps held until now are judged by the rules that counted until now.
         self.judge_deadline();
         let device = change.device;
         let (Some(&before), Some(&after)) = (self.held.get(device), change.held.get(device)) else {
@@ -336,7 +336,7 @@ impl Book {
         self.budget = budget;
         self.lowering = None;
         if let Some(broken) = self.broken() {
-            // What somebody else holds is not litd's to lower.
+            // A foreign cap is not for litd to lower.
             let theirs = self.author.contains(&Some(Author::Foreign));
             if !theirs {
                 self.report(rules::Rule::Late {

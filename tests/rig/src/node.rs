@@ -134,7 +134,7 @@ fn serve(stream: UnixStream, shared: &Shared) {
     }
 }
 
-/// What a process has open over a connection.
+/// A process's open devices over one connection.
 #[derive(Default)]
 struct Client {
     /// NVML.

@@ -85,7 +85,7 @@ fn built() -> io::Result<PathBuf> {
 /// The driver, as far as it is more than its devices.
 #[derive(Debug, Default)]
 pub struct NvidiaDriver {
-    /// What `nvmlInit` returns, if no session.
+    /// The error of `nvmlInit`, if it opens no session.
     pub refuses: Option<u32>,
     /// How long `nvmlInit` takes.
     pub init_takes: Duration,
@@ -95,26 +95,26 @@ pub struct NvidiaDriver {
     clients: u64,
 }
 
-/// What is special about an NVIDIA GPU.
+/// Properties of an NVIDIA GPU that other devices do not have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NvidiaGpu {
     /// Persistence mode.
     pub persistence: bool,
     /// Clocks that the multiprocessors are locked to, MHz.
     pub clocks: Option<(u32, u32)>,
-    /// All that they have been locked to, in order; `None`: let go.
+    /// The clock locks so far, in order; `None`: unlocked.
     pub locks: Vec<Option<(u32, u32)>>,
     /// When NVML's function for that was called last, by the kernel's monotonic clock, ns.
     pub locked_at: u64,
     /// Clocks that the memory is locked to, MHz.
     pub memory: Option<(u32, u32)>,
-    /// All that it has been locked to, in order; `None`: let go.
+    /// The memory clock locks so far, in order; `None`: unlocked.
     pub memory_locks: Vec<Option<(u32, u32)>>,
     /// Clock event reasons, if not those of the plant.
     pub reasons: Option<u64>,
     /// Whether the driver tells the power of the moment (field 186).
     pub instant: bool,
-    /// What it tells as power over the last second, if not the same.
+    /// The power reported as the average of the last second, if different.
     pub average: Option<Watts>,
     /// Processes with a graphics context.
     pub graphics: Vec<u32>,
@@ -173,7 +173,8 @@ impl Hardware {
         }
     }
 
-    /// It has closed it. Without persistence mode the driver forgets a GPU that nobody has open.
+    /// A client has closed the GPU. Without persistence mode the driver forgets the cap of a GPU that no program
+    /// has open.
     pub(crate) fn detach(&mut self, address: &str) {
         let Some(gpu) = self.gpu_at(address) else {
             return;
@@ -256,7 +257,7 @@ impl Hardware {
         Ok(gpu)
     }
 
-    /// What an administrator's call changes.
+    /// The GPU of an administrator's call that changes a setting.
     fn setting(&mut self, gpu: usize) -> Result<&mut NvidiaGpu, u32> {
         match self.fault(gpu) {
             Some(Fault::NoPermission) => return Err(code::NO_PERMISSION),

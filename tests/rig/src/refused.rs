@@ -12,13 +12,13 @@ pub enum Refused {
     /// No device has this number or address.
     #[error("no device has this address")]
     Unknown,
-    /// It is not there any more.
+    /// The device is gone.
     #[error("it has fallen off the bus")]
     Gone,
-    /// Nobody may write.
+    /// No permission to write.
     #[error("the system lets nobody write (injected)")]
     Permission,
-    /// It is being reset.
+    /// The device is in reset.
     #[error("it is being reset (injected)")]
     Reset,
     /// The cap is locked.
@@ -27,12 +27,12 @@ pub enum Refused {
     /// The firmware does not want to.
     #[error("the firmware refuses (injected)")]
     Firmware,
-    /// It is outside of what the device takes.
+    /// The cap is outside of the device's range.
     #[error("{asked} is not within {} to {}", range.lowest, range.highest)]
     Range {
-        /// What was asked for.
+        /// The requested cap.
         asked: Watts,
-        /// What it takes.
+        /// The device's range.
         range: CapRange,
     },
     /// The plant has an own opinion.

@@ -18,7 +18,7 @@ pub(crate) fn watts(power: Microwatts) -> Watts {
     Watts(power as f64 / 1e6)
 }
 
-/// What one device's cap may be.
+/// The bounds of one device's cap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bounds {
     /// The lowest.
@@ -34,7 +34,7 @@ impl Bounds {
     }
 }
 
-/// What caps add up to.
+/// Sums of caps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sums {
     pub gpus: Microwatts,
@@ -74,8 +74,8 @@ impl Sums {
     }
 }
 
-/// What caps may add up to: GPUs within the budget, and GPUs and CPU sockets together within the
-/// budget and the CPU limits found at start.
+/// Limits of sums of caps: GPUs within the budget, and GPUs and CPU sockets together within the budget and the CPU
+/// limits found at start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
     /// The budget.
@@ -93,14 +93,14 @@ pub enum Rule {
     Range {
         /// The device.
         device: usize,
-        /// Its cap.
+        /// The device's cap.
         held: Watts,
-        /// What is allowed.
+        /// The bounds of the cap.
         bounds: Bounds,
     },
     /// The GPU caps add up to more than the budget.
     Gpus {
-        /// What they add up to.
+        /// The sum of the caps.
         sum: Watts,
         /// The budget.
         budget: Watts,
@@ -108,9 +108,9 @@ pub enum Rule {
     /// The caps of GPUs and CPU sockets add up to more than the budget and the CPU limits found
     /// at start.
     Node {
-        /// What they add up to.
+        /// The sum of the caps.
         sum: Watts,
-        /// What they may.
+        /// The limit of the sum.
         most: Watts,
     },
     /// A lower budget was not kept by when it had to be.
@@ -162,11 +162,11 @@ pub struct Violation {
     pub sequence: u64,
     /// When it was found, on the ledger's clock.
     pub at: Nanos,
-    /// That change.
+    /// The change that broke the rule.
     pub last: Option<Entry>,
-    /// What all devices held then.
+    /// The caps of all devices at that time.
     pub held: Vec<Watts>,
-    /// Which rule.
+    /// The rule that was broken.
     pub rule: Rule,
 }
 

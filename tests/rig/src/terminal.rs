@@ -6,13 +6,14 @@ use std::process::{Command, Output, Stdio};
 
 use nix::pty::{Winsize, openpty};
 
-/// What the last line of a live view says.
+/// The last line of a live view.
 const FOOT: &str = "q quits";
 
-/// What a terminal of 80 x 24 gets to see of a live view until it is quit with `key`, and how the program ends. Its
-/// standard error is no terminal.
+/// Runs a live view on a terminal of 80 x 24 until it is quit with `key`; returns the output and the exit status.
+/// The program's standard error is no terminal.
 ///
 /// # Errors
+///
 /// There is no terminal to be had, or the program can't be started.
 pub fn on_a_terminal(mut command: Command, key: &[u8]) -> io::Result<(String, Output)> {
     let size = Winsize {
@@ -25,7 +26,8 @@ pub fn on_a_terminal(mut command: Command, key: &[u8]) -> io::Result<(String, Ou
     let (mut screen, theirs) = (File::from(pty.master), File::from(pty.slave));
     command.stdin(theirs.try_clone()?).stdout(theirs);
     let child = command.stderr(Stdio::piped()).spawn()?;
-    // It has their side of the terminal, too, which is closed once the program alone has closed it.
+    // The command keeps its side of the terminal open, too; once it is dropped, only the program has that side
+    // open.
     drop(command);
     let (mut seen, mut chunk) = (Vec::new(), [0; 4096]);
     let mut asked = false;

@@ -1,4 +1,4 @@
-//! What the hooks of a job time: all kernels, or the modules that run them.
+//! The events that a job's hooks time: all kernels, or the modules that run them.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use litd_units::Nanos;
 
 use crate::job::number;
 
-/// What ranks time.
+/// The events that ranks time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Timing {
     /// All kernels, by a profiler.
@@ -19,7 +19,7 @@ pub enum Timing {
     Blocks,
 }
 
-/// What runs between two marks on a stream.
+/// Work between two marks on a stream.
 struct Piece {
     start: Nanos,
     end: Nanos,

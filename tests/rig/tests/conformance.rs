@@ -1,7 +1,6 @@
-//! What every back end owes, whoever made the device: one duty after the other, on each back end
-//! of the table. A back end is reached as litd reaches it, by [`litd_power::discover`], and finds
-//! nothing but files, ioctls, sockets and libraries; what they do to the plant is looked up in
-//! the plant and its ledger.
+//! Duties of every back end, on devices of any maker: one duty after the other, on each back end of the table. A
+//! back end is reached as litd reaches it, by [`litd_power::discover`], and finds only files, ioctls, sockets and
+//! libraries; their effects on the plant are looked up in the plant and its ledger.
 //!
 //! A new back end is a row in `conformance/table.rs` and a line below.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -51,7 +51,7 @@ fn end_at_hangup() {
     });
 }
 
-/// What the made-up daemon does.
+/// The made-up daemon's part.
 fn play(config: &Path, rest: &[String]) -> ExitCode {
     let text = fs::read_to_string(config).unwrap();
     eprintln!("playing litd: {}", rest.join(" "));

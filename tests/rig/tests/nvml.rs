@@ -34,13 +34,13 @@ fn search(rig: &Rig, library: &Path) -> Search {
     }
 }
 
-/// What is found on a node that has the stand-in library.
+/// The devices found on a node that has the stand-in library.
 fn discover(rig: &Rig) -> Inventory {
     let library = rig.install_nvml().unwrap();
     nvml::discover(&search(rig, &library))
 }
 
-/// Its GPUs, about which there is nothing to say.
+/// The node's GPUs, found without complaints.
 fn gpus(rig: &Rig) -> Vec<Box<dyn PowerDomain>> {
     let found = discover(rig);
     assert_eq!(found.notices, []);

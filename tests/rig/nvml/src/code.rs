@@ -1,6 +1,6 @@
 //! The return codes that the stand-in knows (`nvmlReturn_t`).
 
-/// It is done.
+/// Done.
 pub const SUCCESS: u32 = 0;
 /// No session is open.
 pub const UNINITIALIZED: u32 = 1;
@@ -12,7 +12,7 @@ pub const NOT_SUPPORTED: u32 = 3;
 pub const NO_PERMISSION: u32 = 4;
 /// There is no such object.
 pub const NOT_FOUND: u32 = 6;
-/// What the caller has room for is too little.
+/// The caller's buffer is too small.
 pub const INSUFFICIENT_SIZE: u32 = 7;
 /// There is no driver.
 pub const DRIVER_NOT_LOADED: u32 = 9;
@@ -26,5 +26,5 @@ pub const OPERATING_SYSTEM: u32 = 17;
 pub const LIB_RM_VERSION_MISMATCH: u32 = 18;
 /// The device is in use.
 pub const IN_USE: u32 = 19;
-/// Anything else.
+/// Unknown error.
 pub const UNKNOWN: u32 = 999;

@@ -1,5 +1,5 @@
-//! What the library asks the node: one request per line and one answer per line, both JSON, on
-//! the socket of `litd_power::simulated`, whose requests have an `op` where these have an `nvml`.
+//! Requests of the library to the node: one request per line and one answer per line, both JSON, on the socket of
+//! `litd_power::simulated`, whose requests have an `op` where these have an `nvml`.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,35 +12,35 @@ pub const MIG_INSTANCES: u32 = 7;
 pub enum Request {
     /// A session begins.
     Init,
-    /// It ends.
+    /// Ends the session.
     Shutdown,
     /// A handle of a GPU is asked for, for the first time in a session.
     Open {
-        /// Its address.
+        /// The GPU's address.
         device: String,
     },
-    /// All that changes about one GPU.
+    /// Reads all that changes about one GPU.
     Read {
-        /// Its address.
+        /// The GPU's address.
         device: String,
     },
     /// `nvmlDeviceSetPowerManagementLimit`.
     SetLimit {
-        /// Its address.
+        /// The GPU's address.
         device: String,
         /// The limit.
         milliwatts: u32,
     },
     /// `nvmlDeviceSetPersistenceMode`.
     SetPersistence {
-        /// Its address.
+        /// The GPU's address.
         device: String,
         /// Whether it is to be on.
         on: bool,
     },
     /// `nvmlDeviceSetGpuLockedClocks`, in MHz; `None`: `nvmlDeviceResetGpuLockedClocks`.
     LockClocks {
-        /// Its address.
+        /// The GPU's address.
         device: String,
         /// The lowest and the highest.
         range: Option<(u32, u32)>,
@@ -49,7 +49,7 @@ pub enum Request {
     },
     /// The same of the memory's clocks.
     LockMemory {
-        /// Its address.
+        /// The GPU's address.
         device: String,
         /// The lowest and the highest.
         range: Option<(u32, u32)>,
@@ -82,13 +82,13 @@ pub enum Answer {
     Boards(Vec<Board>),
     /// A GPU's sensors and settings.
     Sensors(Sensors),
-    /// It is done, or so the driver says.
+    /// Done, according to the driver.
     Done,
-    /// It is not: an `nvmlReturn_t`.
+    /// Refused with an `nvmlReturn_t`.
     Error(u32),
 }
 
-/// What never changes about a GPU while a session is open.
+/// Properties of a GPU that never change while a session is open.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Board {
     /// As the kernel writes it: `0000:85:00.0`.
@@ -103,14 +103,14 @@ pub struct Board {
     pub driver: String,
 }
 
-/// Everything else about it.
+/// Values of a GPU that change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sensors {
     /// Power limit, mW.
     pub limit: u32,
     /// The limit in force, mW.
     pub enforced: u32,
-    /// What the limit is after a reset, mW.
+    /// The limit after a reset, mW.
     pub default: u32,
     /// The lowest limit, mW.
     pub lowest: u32,

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::code;
 use crate::protocol::{Answer, Board, Request, Sensors};
 
-/// What `nvml.h` calls `nvmlDevice_t`. Never looked behind: the session's number, whether it is a
-/// MIG instance, and the GPU's number from 1.
+/// `nvmlDevice_t` of `nvml.h`. Its parts are the session's number, whether it is a MIG instance, and the GPU's
+/// number from 1; callers never look inside.
 pub type Handle = usize;
 
 const INDEX_BITS: u32 = 8;
@@ -37,7 +37,7 @@ struct State {
     control: Option<Line>,
 }
 
-/// One GPU of a session.
+/// A GPU of a session.
 pub struct Gpu {
     pub board: Board,
     pub index: usize,
@@ -156,7 +156,7 @@ impl Gpu {
 
     /// Asks the node.
     pub fn ask(&self, request: &Request) -> Result<Answer, u32> {
-        // One call at a time per GPU, and none that waits for another GPU's.
+        // At most one call runs per GPU, and no call waits for another GPU's.
         let mut line = lock(&self.line);
         let answer = match line.take() {
             Some(line) => Ok(line),

@@ -23,7 +23,7 @@ const MEMORY: Kelvins = Kelvins(5.0);
 /// The GPU stops to save itself so far above its slowdown temperature.
 const EMERGENCY: Kelvins = Kelvins(5.0);
 
-/// Which hwmon a device's driver got: `base` at first.
+/// The hwmon of a device's driver: `base` at first.
 pub(crate) fn hwmon(base: usize, device: &Device) -> String {
     format!("hwmon{}", base as u64 + NEXT_HWMON * device.generation)
 }
@@ -205,7 +205,7 @@ fn whole(power: Watts) -> u64 {
     power.0 as u64 * 1_000_000
 }
 
-/// What the driver reads, if it answers: it does not during a reset (EPERM).
+/// The driver's reading, if there is one: during a reset there is none (EPERM).
 fn reading(hardware: &Hardware, gpu: Device) -> Result<Reading, Errno> {
     answers(hardware, gpu)?;
     hardware.reading(gpu.index).ok_or(Errno::ENODEV)

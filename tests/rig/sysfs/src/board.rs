@@ -1,4 +1,4 @@
-//! Which drivers a made-up node has, and what stands in its `/sys` and `/dev`.
+//! The drivers of a made-up node, and the contents of its `/sys` and `/dev`.
 
 use litd_rig::{Fault, Hardware};
 use litd_units::{Joules, Watts};
@@ -13,18 +13,18 @@ pub const MI300X: &str = "0x74a1";
 /// An MI250, a card of which has two dies; its GPUs here are first ones.
 pub const MI250: &str = "0x740c";
 
-/// What the node is made of.
+/// The parts of the node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Board {
     /// Whether its GPUs are AMD's. Else `/sys` says nothing about them.
     pub amdgpu: bool,
     /// The GPUs' model, as the PCI bus numbers it.
     pub model: &'static str,
-    /// What the GPUs' `gpu_metrics` looks like.
+    /// The format of the GPUs' `gpu_metrics`.
     pub metrics: Metrics,
     /// How the CPU sockets' power is capped.
     pub cpus: Cpus,
-    /// What the sockets' `energy_uj` counts from, for tests that want to see it wrap.
+    /// The first value of the sockets' `energy_uj`, for tests of its overflow.
     pub energy: Joules,
 }
 
@@ -73,7 +73,7 @@ impl Board {
         }
     }
 
-    /// What stands in the file system now: `sys` and `dev`.
+    /// The file system's contents now: `sys` and `dev`.
     pub(crate) fn tree(self, hardware: &Hardware, short_term: &[Register]) -> Directory {
         let mut root = Directory::default();
         root.directory("dev");
@@ -111,8 +111,8 @@ impl Board {
     }
 }
 
-/// What every node has besides, to be left alone: the management controller's screen, and a
-/// temperature sensor.
+/// Entries of every node that drivers must leave alone: the management controller's screen, and a temperature
+/// sensor.
 fn others(sys: &mut Directory) {
     const SCREEN: &str = "devices/pci0000:00/0000:00:02.0";
     sys.texts(
@@ -137,12 +137,12 @@ fn others(sys: &mut Directory) {
     sys.link("class/hwmon/hwmon0", &format!("../../{sensor}"));
 }
 
-/// One of the rig's devices as a driver has bound it.
+/// A device of the rig as a driver has bound it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// Its number in the rig's hardware.
+    /// The device's number in the rig's hardware.
     pub index: usize,
-    /// Its number among those of its kind.
+    /// The device's number among those of its kind.
     pub number: usize,
     /// How often its driver was loaded anew.
     pub generation: u64,

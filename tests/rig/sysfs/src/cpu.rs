@@ -57,7 +57,7 @@ pub(crate) fn add(
     let socket = *socket;
     let counter = Attribute::number(socket, move |hardware| {
         let joules = reading(hardware, socket)?.energy.unwrap_or(Joules::ZERO) + energy;
-        // It counts in 2^-14 J.
+        // The counter's unit is 2^-14 J.
         let counts = (joules.0 * 16_384.0).floor();
         Ok((counts / 16_384.0 * 1e6) as u64 % (ENERGY_RANGE + 1))
     });
@@ -146,7 +146,7 @@ pub(crate) fn store(
     result.map_err(|refused| errno(&refused, locked, Errno::ETIMEDOUT))
 }
 
-/// What a socket's driver reads.
+/// A socket's reading by its driver.
 pub(crate) fn reading(hardware: &Hardware, socket: Device) -> Result<Reading, Errno> {
     let reachable = hardware.reachable(socket.index);
     reachable.map_err(|refused| errno(&refused, Errno::EIO, Errno::ETIMEDOUT))?;

@@ -20,10 +20,10 @@ use crate::cpu::Register;
 use crate::hsmp;
 use crate::tree::{Attribute, Call, Directory, Leaf};
 
-/// Nothing is remembered by the kernel: a driver may say something else each time.
+/// The kernel must not cache attributes: a driver may say something else each time.
 const TTL: Duration = Duration::ZERO;
 
-/// What stat says of every attribute of sysfs.
+/// The size that stat reports for every attribute of sysfs.
 const SIZE: u64 = 4096;
 
 /// The mounted hardware.
@@ -45,7 +45,7 @@ struct State {
     inodes: HashMap<String, u64>,
     handles: HashMap<u64, Handle>,
     opened: u64,
-    /// What chmod and chown have changed.
+    /// Changes by chmod and chown.
     owners: HashMap<u64, Owner>,
 }
 
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-/// Who may do what with a file, where that was changed.
+/// A file's owner and permissions, if changed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Owner {
     mode: Option<u32>,
@@ -87,7 +87,7 @@ struct Owner {
 struct Handle {
     attribute: Attribute,
     writable: bool,
-    /// What was read at its start: what follows is read from the same.
+    /// The text read at offset 0; later reads of the same opening continue in it.
     page: Vec<u8>,
 }
 
@@ -262,7 +262,7 @@ impl State {
     }
 }
 
-/// What the kernel talks to.
+/// The file system that the kernel talks to.
 #[derive(Debug)]
 pub(crate) struct Sysfs(pub Arc<Shared>);
 

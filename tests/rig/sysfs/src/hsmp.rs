@@ -19,7 +19,7 @@ const SIZE: usize = 44;
 const ARGUMENTS: usize = 8;
 const SOCKET: usize = 40;
 
-/// What the interface calls itself, from EPYC 9004 on.
+/// The interface's protocol version, from EPYC 9004 on.
 const PROTOCOL: u32 = 6;
 
 /// Puts a socket's hwmon there, after the GPUs'.
@@ -71,7 +71,7 @@ pub(crate) fn addressee(message: &[u8]) -> Option<usize> {
     Some(u16::from_le_bytes(number).into())
 }
 
-/// One message and its answer.
+/// The answer to a message.
 fn answer(hardware: &mut Hardware, sockets: &[Device], call: &Call<'_>) -> Result<Vec<u8>, Errno> {
     if call.command != COMMAND {
         return Err(Errno::ENOTTY);

@@ -55,7 +55,7 @@ impl Table {
     }
 }
 
-/// What both tables have, in their units.
+/// The values of both tables, in their units.
 struct Common {
     temperature: f64,
     power: f64,

@@ -24,7 +24,7 @@ use crate::filesystem::{Shared, Sysfs};
 
 const FUSE: &str = "/dev/fuse";
 
-/// What stands in the way of mounting anything here, if anything does: for tests to skip.
+/// The obstacle to mounting anything here, if there is one: for tests to skip.
 #[must_use]
 pub fn obstacle() -> Option<String> {
     if !geteuid().is_root() {
@@ -61,7 +61,7 @@ impl Mount {
             }
         }
         let directory = tempfile::Builder::new().prefix("litd-sysfs-").tempdir()?;
-        // Others than root may look, as they may into the real one.
+        // Users other than root may look, as they may into the real one.
         let everybody = fs::Permissions::from_mode(0o755);
         fs::set_permissions(directory.path(), everybody)?;
         let guard = Guard::start(directory.path())?;
@@ -89,7 +89,7 @@ impl Mount {
             SessionACL::All,
             Config::default(),
         )?;
-        // It ends when nobody has a file of the mount open any more; nobody waits for that.
+        // The thread ends when no process has a file of the mount open any more; it is not waited for.
         thread::Builder::new()
             .name("sysfs".to_owned())
             .spawn(move || session.run())?;

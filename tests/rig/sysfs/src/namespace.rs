@@ -18,7 +18,7 @@ pub fn with_sys_covered<T: Send>(sys: &Path, work: impl FnOnce() -> T + Send) ->
     thread::scope(|scope| {
         let covered = || -> io::Result<T> {
             unshare(CloneFlags::CLONE_NEWNS)?;
-            // Nothing that is mounted here is to be seen elsewhere.
+            // Mounts made here must not be visible elsewhere.
             let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
             mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
             mount(

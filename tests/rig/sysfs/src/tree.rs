@@ -9,19 +9,19 @@ use nix::errno::Errno;
 
 use crate::board::Device;
 
-/// What an attribute says when it is read.
+/// Makes the text of an attribute that is read.
 type Show = dyn Fn(&Hardware) -> Result<Vec<u8>, Errno> + Send + Sync;
-/// What it does with what is written.
+/// Takes the text that is written to an attribute.
 type Store = dyn Fn(&mut Hardware, &[u8]) -> Result<(), Errno> + Send + Sync;
-/// What it does when it is called by ioctl.
+/// Answers an ioctl on an attribute.
 type Control = dyn Fn(&mut Hardware, &Call<'_>) -> Result<Vec<u8>, Errno> + Send + Sync;
 
 /// An ioctl.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    /// Its number, with direction and size.
+    /// The command's number, with direction and size.
     pub command: u32,
-    /// What came with it.
+    /// The data passed with the command.
     pub data: &'a [u8],
     /// Whether its descriptor may write.
     pub writable: bool,
@@ -30,9 +30,9 @@ pub(crate) struct Call<'a> {
 /// A file, in the terms of the kernel's `DEVICE_ATTR`.
 #[derive(Clone)]
 pub(crate) struct Attribute {
-    /// Its permissions; its owner is root.
+    /// The file's permissions; its owner is root.
     pub mode: u16,
-    /// Whose it is: with that it goes, blocks, and is slow.
+    /// The device to which the file belongs: the file is gone, blocks or is slow when the device is.
     pub device: Option<Device>,
     show: Option<Arc<Show>>,
     store: Option<Arc<Store>>,
@@ -49,7 +49,7 @@ impl fmt::Debug for Attribute {
 }
 
 impl Attribute {
-    /// One that says the same for ever.
+    /// An attribute with a constant text.
     pub fn text(text: impl Into<Vec<u8>>) -> Self {
         let text = text.into();
         Self {
@@ -61,7 +61,7 @@ impl Attribute {
         }
     }
 
-    /// One that a driver makes up when it is asked.
+    /// An attribute whose text a driver makes when it is read.
     pub fn show<F, T>(device: Device, show: F) -> Self
     where
         F: Fn(&Hardware) -> Result<T, Errno> + Send + Sync + 'static,
@@ -84,7 +84,7 @@ impl Attribute {
         Self::show(device, move |hardware| Ok(format!("{}\n", show(hardware)?)))
     }
 
-    /// One that does nothing but answer ioctls.
+    /// An attribute that answers ioctls only.
     pub fn control<F>(mode: u16, control: F) -> Self
     where
         F: Fn(&mut Hardware, &Call<'_>) -> Result<Vec<u8>, Errno> + Send + Sync + 'static,
@@ -148,7 +148,7 @@ impl Attribute {
     }
 }
 
-/// What has a name in a directory and is none itself.
+/// An entry of a directory that is no directory.
 #[derive(Debug)]
 pub(crate) enum Leaf {
     /// A symbolic link.
@@ -160,9 +160,9 @@ pub(crate) enum Leaf {
 /// Names, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    /// Those of directories.
+    /// The names of directories.
     pub directories: BTreeMap<String, Self>,
-    /// Those of all else.
+    /// The names of other entries.
     pub leaves: BTreeMap<String, Leaf>,
 }
 
@@ -214,8 +214,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<u64, Errno> {
     text.parse().map_err(|_| Errno::ERANGE)
 }
 
-/// What a driver makes of a refusal, where it has no other idea: `locked` for a locked device,
-/// `reset` for one in reset.
+/// The usual error number for a refusal: `locked` for a locked device, `reset` for one in reset.
 pub(crate) fn errno(refused: &Refused, locked: Errno, reset: Errno) -> Errno {
     match refused {
         Refused::Unknown | Refused::Gone => Errno::ENODEV,

@@ -286,7 +286,7 @@ fn sockets_have_both_limits_and_an_energy_counter_that_wraps() {
     let short = LIMIT.replace("constraint_0", "constraint_1");
     stand.write(&short, "300000000").unwrap();
     assert_eq!(stand.read(&short), "300000000\n");
-    // What is out of range is kept within, as the firmware does.
+    // A value out of range is clamped, as the firmware does.
     stand.write(LIMIT, "900000000").unwrap();
     assert_eq!(stand.read(LIMIT), "400000000\n");
 

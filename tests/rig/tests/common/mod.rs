@@ -19,7 +19,7 @@ pub fn rig() -> Rig {
     Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap()
 }
 
-/// What litd sees of it.
+/// The rig's devices as litd sees them.
 pub fn domains(rig: &Rig) -> Vec<Box<dyn PowerDomain>> {
     simulated::discover(&rig.layout().hardware()).unwrap()
 }

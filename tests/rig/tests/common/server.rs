@@ -12,7 +12,7 @@ use litd_proto::{FromHook, Hello, Limits, ToHook, frame};
 
 use super::SOON;
 
-/// What a connection did.
+/// The end of a connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
     Message(FromHook),

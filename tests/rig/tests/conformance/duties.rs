@@ -199,7 +199,7 @@ pub fn a_refusal_by_the_firmware(stand: &Stand, row: &Row) {
     stand.inject(Fault::Refuse);
     let error = domain.set_cap(stand.cap(0.7)).unwrap_err();
     assert!(error.to_string().contains(&row.address()), "{error}");
-    // It is there, and reads.
+    // The device is there and can be read.
     assert_eq!(error.kind(), "driver", "{error}");
     assert_eq!(domain.cap().unwrap(), before);
     stand.heal();
@@ -312,7 +312,7 @@ pub fn slow(stand: &Stand, row: &Row) {
     writer.join().unwrap().unwrap();
 }
 
-/// It is read: at once, or once its back end has started its own process again.
+/// Reads a device: at once, or once its back end has started its own process again.
 fn is_read(domain: &mut dyn PowerDomain) -> Result<(), PowerError> {
     let deadline = Instant::now() + SOON;
     loop {
@@ -382,7 +382,7 @@ pub fn concurrent_readers(stand: &Stand, row: &Row) {
     });
 }
 
-/// What somebody else sets is read, by a domain that has set another.
+/// A foreign cap is read, by a domain that has set another.
 pub fn foreign_writes(stand: &Stand, row: &Row) {
     let mut domain = stand.domain();
     set(domain.as_mut(), stand.cap(0.8)).unwrap();
@@ -421,7 +421,7 @@ fn come_to_hold(domain: &mut dyn PowerDomain, right: impl Fn(&[Holder]) -> bool)
 pub fn holders(stand: &Stand, row: &Row) {
     let mut domain = stand.domain();
     if !row.tells.holders {
-        // Nobody holds a socket, or the back end can't tell.
+        // No process has a socket open, or the back end can't tell.
         let holders = domain.holders();
         assert!(holders.as_ref().map_or(true, Vec::is_empty), "{holders:?}");
         return;
@@ -537,7 +537,7 @@ pub fn limiters(stand: &Stand, row: &Row) {
     assert_eq!(read(), (Some(true), None));
 }
 
-/// What a board controller allows below the cap that is set.
+/// The limit that a board controller allows, below the cap that is set.
 pub fn a_lower_limit(stand: &Stand, row: &Row) {
     let mut domain = stand.domain();
     let (cap, lower) = (stand.cap(0.9), stand.cap(0.3));

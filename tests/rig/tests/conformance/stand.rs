@@ -18,7 +18,7 @@ use crate::table::Row;
 /// So long a driver may take to answer on a machine that has much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What lies under a back end.
+/// The drivers under a back end.
 #[derive(Debug, Clone, Copy)]
 pub enum Drivers {
     /// The rig's socket.
@@ -41,7 +41,7 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// None where this can't be had here.
+    /// `None` if these drivers can't be had here.
     pub fn start(row: &Row) -> Option<Self> {
         let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
         // Warm, and with readings of a whole iteration.
@@ -98,7 +98,8 @@ impl Stand {
         }
     }
 
-    /// Everything that the row's back end finds, each as its driver tells: a busy machine's drivers are waited for.
+    /// All devices that the row's back end finds, each as its driver tells: a busy machine's drivers are waited
+    /// for.
     pub fn inventory(&self) -> Inventory {
         match self.row.source {
             Some(source) => discover_within(&self.search, source, PATIENCE),
@@ -146,12 +147,12 @@ impl Stand {
         self.hardware().heal(self.device);
     }
 
-    /// What the plant holds.
+    /// The cap of the plant.
     pub fn held(&self) -> Watts {
         self.rig.ledger().held()[self.device]
     }
 
-    /// What the plant measures.
+    /// The plant's measurements.
     pub fn truth(&self) -> Reading {
         self.hardware().reading(self.device).unwrap()
     }

@@ -12,17 +12,17 @@ pub const CPU: usize = 9;
 /// A back end, the device that is tried, and what it can tell of it.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What it calls itself.
+    /// The back end's name for itself.
     pub backend: &'static str,
-    /// Whose devices it is looked for among.
+    /// The source of devices among which it is looked for.
     pub source: Option<Source>,
-    /// What lies under it.
+    /// The drivers under it.
     pub drivers: Drivers,
-    /// Which of the rig's devices is tried.
+    /// The number of the rig's device that is tried.
     pub device: usize,
-    /// Its unit, in watts.
+    /// The unit of caps, in watts.
     pub resolution: f64,
-    /// What it can tell.
+    /// The abilities of the back end.
     pub tells: Tells,
     /// The kind of error of a locked device.
     pub locked: &'static str,
@@ -31,7 +31,7 @@ pub struct Row {
     pub waits: bool,
 }
 
-/// What a back end can tell of a device, if its driver does.
+/// The abilities of a back end, if its driver has them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tells {
     /// The lowest cap that the driver takes.
@@ -50,9 +50,9 @@ pub struct Tells {
     pub limiter: bool,
     /// A limit lower than the one that is set.
     pub enforced: bool,
-    /// That it is gone, rather than nothing special.
+    /// Reports that a device is gone, rather than an unknown error.
     pub gone: bool,
-    /// That it is in reset, rather than nothing special.
+    /// Reports that a device is in reset, rather than an unknown error.
     pub reset: bool,
     /// The processes that hold it.
     pub holders: bool,
@@ -222,7 +222,7 @@ pub fn rocm_smi() -> Row {
             clock: false,
             limiter: false,
             enforced: false,
-            // It is not in the library's list then.
+            // The GPU is not in the library's list then.
             gone: false,
             ..simulated_gpu().tells
         },

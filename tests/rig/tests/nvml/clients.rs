@@ -1,4 +1,4 @@
-//! What other NVML clients (a zeusd, an nvidia-smi) call besides litd.
+//! Calls by other NVML clients (a zeusd, an nvidia-smi) besides litd.
 
 use litd_power::Sharing;
 use litd_rig::Fault;

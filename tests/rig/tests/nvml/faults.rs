@@ -97,7 +97,7 @@ fn a_lost_gpu_is_gone_for_everything_until_it_is_back() {
         assert_eq!(kind(gpus[0].unlock_clocks()), Err("gone"));
         assert_eq!(gpus[1].read().unwrap().cap, Watts(700.0));
         rig.hardware().heal(0);
-        // It tries anew now and then, not each time.
+        // The back end retries now and then, not at each call.
         let back = (0..8).any(|_| gpus[0].cap() == Ok(Watts(700.0)));
         assert!(back, "after {fault:?} it does not come back");
     }
@@ -215,7 +215,7 @@ fn a_lost_gpu_holds_nobody_up_while_opening_the_library_takes_long() {
     assert!(back, "it does not come back");
 }
 
-/// Whoever asks for the session to be closed has the others open it anew.
+/// A call that asks for the session to be closed makes the others open it anew.
 #[test]
 fn a_call_waits_for_the_library_to_be_opened_and_not_for_ever() {
     let rig = rig();

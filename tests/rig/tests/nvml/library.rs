@@ -1,4 +1,4 @@
-//! What is said where NVML itself is missing, broken, or without a driver.
+//! Messages where NVML itself is missing, broken, or without a driver.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -57,7 +57,7 @@ fn no_library_on_a_node_with_nvidia_gpus_is_an_error_that_names_them() {
     assert!(notice.remedy.is_some());
 }
 
-/// What the back end says if `nvmlInit` returns `code`.
+/// The back end's message if `nvmlInit` returns `code`.
 fn refused(rig: &Rig, code: u32) -> String {
     rig.hardware().nvidia_mut().refuses = Some(code);
     let library = rig.install_nvml().unwrap();
@@ -142,7 +142,7 @@ fn a_library_that_hangs_when_it_is_loaded_costs_its_gpus_only() {
     };
     assert_eq!(notice.severity, Severity::Error);
     assert_eq!(notice.text, "does not load within 0.3 s");
-    // Nobody holds the dynamic linker's lock: other libraries load.
+    // The dynamic linker's lock is free: other libraries load.
     assert_eq!(gpus(&rig).len(), 8);
 }
 

@@ -59,7 +59,7 @@ fn gpus_without_persistence_mode_keep_their_caps_while_another_one_is_released()
                 assert_eq!(gpu.cap().unwrap(), Watts(600.0), "GPU {at}");
             }
         }
-        // Nobody else has them open once litd has.
+        // Only litd has the GPUs open.
         wait_for("only litd", || (clients(0), clients(7)) == (1, 1));
         assert_eq!(rig.hardware().nvidia().clients(), 1);
     }

@@ -70,7 +70,7 @@ fn the_newest_daemon_is_the_one_that_is_told() {
     let socket = rig.layout().clock();
     let old = UnixStream::connect(&socket).unwrap();
     let mut new = UnixStream::connect(&socket).unwrap();
-    // It may answer before it is asked: the clock takes what comes.
+    // The process may answer before it is asked: the clock accepts that.
     writeln!(new, "idle 1").unwrap();
     rig.advance(Nanos(1)).unwrap();
     drop(old);

@@ -92,7 +92,7 @@ fn ranks_say_who_they_are() {
     assert!(rig.attach(JobSpec::new("too big", [99])).is_err());
 }
 
-/// What a rank should send of a timeline.
+/// The kernels of a timeline that a rank should send.
 fn expected(timeline: &Timeline) -> Vec<(String, u32, Class, Nanos, Nanos)> {
     let class = |class| match class {
         KernelClass::Computation => Class::Computation,

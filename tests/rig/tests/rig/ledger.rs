@@ -128,7 +128,7 @@ fn gpus_may_have_what_cpus_give_only_where_that_is_the_policy() {
         }
         write(&mut domains, &[(8, 350.0), (0, 750.0)]);
         assert_eq!(rules(&rig).len(), usize::from(!slosh));
-        // One watt more than they gave.
+        // The sum is one watt more than was freed.
         write(&mut domains, &[(1, 701.0)]);
         let found = rules(&rig);
         assert_eq!(found.len(), if slosh { 1 } else { 2 });
@@ -237,7 +237,7 @@ fn restored_leaves_out_what_belongs_to_others() {
     rig.hardware().foreign_set(0, Watts(500.0)).unwrap();
     rig.hardware().reset(1).unwrap();
     assert!(rig.ledger().restored());
-    // What litd takes over it must put back.
+    // litd must restore a cap that it takes over.
     write(&mut domains, &[(0, 510.0)]);
     assert!(!rig.ledger().restored());
     write(&mut domains, &[(0, 700.0), (8, 300.0)]);

@@ -255,7 +255,7 @@ fn held_while_waiting(fault: Fault, others: bool) -> (Watts, Watts) {
     let writer = thread::spawn(move || {
         answer.send(device.set_cap(Watts(600.0))).unwrap();
     });
-    // Other devices are served meanwhile.
+    // Other devices are answered meanwhile.
     if others {
         write(&mut domains, &[(0, 650.0)]);
     }

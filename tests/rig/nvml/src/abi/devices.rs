@@ -1,4 +1,4 @@
-//! Which GPUs there are, and what never changes about them.
+//! The GPUs of the node, and their properties that never change.
 
 use std::ffi::{c_char, c_int, c_uint};
 

@@ -1,4 +1,4 @@
-//! Who holds a GPU. Version 2 and 3 of these functions differ in nothing that is here.
+//! Processes that have a GPU open. Versions 2 and 3 of these functions do not differ in what is used here.
 
 use std::ffi::c_uint;
 
@@ -8,7 +8,7 @@ use super::give_list;
 use crate::protocol::Sensors;
 use crate::session::{self, Handle};
 
-/// What an unused instance number is.
+/// The value of an unused instance number.
 const NONE: c_uint = c_uint::MAX;
 
 fn processes(
