@@ -16,9 +16,9 @@ use crate::Configuration;
 pub struct Infeasible {
     /// The configuration with the highest throughput.
     pub fastest: Configuration,
-    /// What it needs, in whole windows.
+    /// The time needed, in whole windows.
     pub needed: Seconds,
-    /// What there is.
+    /// The time available.
     pub deadline: Seconds,
 }
 
@@ -42,7 +42,7 @@ pub struct Uncovered {
     pub until: Timestamp,
 }
 
-/// What the signal lacks within, and what would help.
+/// The gap in the signal, and the remedy.
 fn gap(uncovered: &Uncovered) -> (&'static str, &'static str) {
     let is_within = (uncovered.first..uncovered.end).contains(&uncovered.missing);
     match is_within {

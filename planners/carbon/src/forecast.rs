@@ -1,4 +1,4 @@
-//! What was expected of a signal, and when that was said.
+//! Expected values of a signal, and when they were published.
 
 use std::str::FromStr;
 
@@ -36,7 +36,7 @@ pub struct FromLater {
     pub window: Timestamp,
 }
 
-/// One issue of a forecast.
+/// A forecast published at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Issued {
     /// When it was issued.
@@ -103,14 +103,14 @@ impl Forecasts {
         self.issues.first().map(|issue| issue.at)
     }
 
-    /// All of them, in order of time.
+    /// The forecasts, in order of time.
     #[must_use]
     pub fn into_issues(self) -> Vec<Issued> {
         self.issues
     }
 
-    /// What is known of so many windows at a moment, the first of which begins then: the observed value of
-    /// that window, then the newest forecast. `None` before the first issue.
+    /// The values known at a moment for so many windows, of which the first begins then: the observed value of
+    /// that window, then the newest forecast. `None` before the first forecast.
     #[must_use]
     pub fn outlook(
         &self,
@@ -173,7 +173,7 @@ impl Issued {
         self.values.end()
     }
 
-    /// What it says of so many windows from a moment on.
+    /// The forecast of so many windows from a moment on.
     #[must_use]
     pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
         let length = window.0 as i64;
@@ -186,8 +186,8 @@ impl Issued {
         known.collect()
     }
 
-    /// What is expected of a window. One that the issue does not reach is as the same time of the last day
-    /// that it does reach, and where there is no such day as the mean of the issue.
+    /// The forecast of a window. A window beyond the forecast's end counts like the same time of its last day, or,
+    /// without such a day, like its mean.
     pub(crate) fn expected(&self, from: i64, to: i64) -> f64 {
         let behind = to - self.values.end().as_second();
         let days = if behind > 0 {
@@ -244,7 +244,7 @@ impl FromStr for Forecasts {
             }
             let at = moment.as_second() + (hours * 3600.0).round() as i64;
             let value = (row.line, (at, number));
-            // It is the last one nearly always.
+            // The search goes from the end, because the last one is wanted nearly always.
             let known = issues.iter().rposition(|(other, _)| *other == moment);
             match known {
                 None => issues.push((moment, vec![value])),

@@ -1,4 +1,4 @@
-//! What is to be scheduled: the inputs of section 4.2.
+//! The job to be scheduled: the inputs of section 4.2.
 
 use litd_units::{Intensity, Seconds, Tokens};
 use thiserror::Error;
@@ -17,7 +17,7 @@ pub enum Start {
     /// In one of the windows from the first to this one, waiting before it: s of equation 3. 0 is the
     /// fixed start.
     Within(usize),
-    /// It runs already, in the configuration with this number; leaving that is a switch.
+    /// The job runs already, in the configuration with this number; leaving that is a switch.
     Running(usize),
 }
 
@@ -260,7 +260,7 @@ impl Problem {
         })
     }
 
-    /// What is to be scheduled.
+    /// The job to be scheduled.
     #[must_use]
     pub fn job(&self) -> &Job {
         &self.job

@@ -1,4 +1,4 @@
-//! Which configuration runs in which window.
+//! The configuration that runs in each window.
 
 use std::ops::Range;
 
@@ -19,13 +19,13 @@ pub struct Plan {
 /// Windows one after the other in which the same configuration runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Which windows.
+    /// The windows.
     pub windows: Range<usize>,
     /// The configuration's number.
     pub configuration: usize,
 }
 
-/// Which rule a plan breaks.
+/// The rule that a plan breaks.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Broken {

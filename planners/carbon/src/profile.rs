@@ -1,5 +1,5 @@
-//! What was measured of a model on a node: power and throughput of each configuration, and what a switch
-//! between configurations costs (section 4.1).
+//! Measurements of a model on a node: power and throughput of each configuration, and the cost of a switch between
+//! configurations (section 4.1).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::Configuration;
 use crate::table::{Row, Table, TableError};
 
-/// What one configuration draws and achieves at steady state, all GPUs of the job together.
+/// Power and throughput of one configuration at steady state, all GPUs of the job together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Which one.
+    /// The configuration.
     #[serde(flatten)]
     pub configuration: Configuration,
     /// P, the power of the job's GPUs.

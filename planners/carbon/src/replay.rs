@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::series::Series;
 use crate::time::at;
 
-/// What is counted.
+/// The way in which time and energy are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Accounting {
     /// As the plan counts: whole windows, a switch takes no energy and moves no window.
@@ -24,7 +24,7 @@ pub enum Accounting {
     },
 }
 
-/// What plays with a plan: signals by time, and prices.
+/// The surroundings of a plan: signals by time, and prices.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting<'a> {
     /// When the first window begins.
@@ -35,15 +35,15 @@ pub struct Setting<'a> {
     pub marginal: Option<&'a Series>,
     /// The price of a kilowatt-hour over time; without it [`Prices::energy_per_kwh`] holds throughout.
     pub energy_prices: Option<&'a Series>,
-    /// What energy and GPUs cost.
+    /// Prices of energy and GPUs.
     pub prices: Prices,
     /// The number of GPUs.
     pub gpus: u32,
-    /// What is counted.
+    /// The way in which time and energy are counted.
     pub accounting: Accounting,
 }
 
-/// What a plan did (section 4.3).
+/// The result of a plan (section 4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Replay {
     /// Emissions.
@@ -66,13 +66,13 @@ pub struct Replay {
     pub delay: Seconds,
     /// Switches of the configuration.
     pub reshards: usize,
-    /// What was trained.
+    /// Tokens trained.
     pub tokens: Tokens,
     /// Whether that is enough.
     pub is_complete: bool,
     /// Whether it was in time.
     pub meets_deadline: bool,
-    /// What energy and the GPUs cost from the start of training to its end.
+    /// The cost of energy and the GPUs from the start of training to its end.
     pub money: f64,
 }
 
@@ -201,7 +201,7 @@ impl<'a> Played<'a> {
     }
 }
 
-/// What a tonne of avoided emissions costs against a reference; `None` where nothing is avoided.
+/// The cost of a tonne of avoided emissions against a reference; `None` if emissions are not lower.
 #[must_use]
 pub fn per_tonne(own: &Replay, reference: &Replay) -> Option<f64> {
     let avoided = reference.carbon - own.carbon;

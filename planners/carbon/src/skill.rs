@@ -14,21 +14,21 @@ use crate::time::at;
 
 /// Distances, in hours, up to which one line holds. What is forecast for later is taken as issued.
 const LEADS: [i64; 6] = [3, 6, 12, 24, 48, 72];
-/// What a line is drawn through: the forecast against the usual value, its error now, and now against the usual.
+/// The regression's inputs: the forecast against the usual value, its error now, and now against the usual.
 const NUMBERS: usize = 3;
 /// As issued.
 const ISSUED: [f64; NUMBERS] = [1.0, 0.0, 0.0];
 /// "As issued" counts as so many hours of observations.
 const PRIOR_HOURS: f64 = 48.0;
-/// What was learned counts half after so many hours.
+/// The weight of an observation halves in so many hours.
 const HALF_LIFE_HOURS: f64 = 240.0;
 /// The usual value is the mean of the same time on so many days.
 const DAYS: i64 = 7;
 const DAY: i64 = 86_400;
-/// What is forecast for later, in days, is not looked at.
+/// Forecasts for later than this, in days, are not used.
 const FARTHEST: i64 = 31;
 const HOUR: i64 = 3600;
-/// What lies so far back has faded.
+/// Observations older than this have too little weight to count.
 const MEMORY: SignedDuration = SignedDuration::from_hours(24 * 60);
 
 /// How much of forecasts to believe, by the moment at which it was known. The default has learned nothing and takes
@@ -39,7 +39,7 @@ pub struct Skill {
     known: Vec<(i64, [[f64; NUMBERS]; LEADS.len()])>,
 }
 
-/// What is known at one moment.
+/// The values known at one moment.
 #[derive(Clone, Copy)]
 struct Past<'a> {
     signal: &'a Series,
@@ -138,7 +138,7 @@ impl Skill {
         Issued::new(at(learned.max(begin)).max(past.issued()?), &values).ok()
     }
 
-    /// What that issue says of so many windows from its moment on.
+    /// The forecast of so many windows from its moment on.
     #[must_use]
     pub fn outlook(
         &self,

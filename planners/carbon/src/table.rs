@@ -38,7 +38,7 @@ pub(crate) struct Table<'a> {
     rows: Vec<Row<'a>>,
 }
 
-/// One row.
+/// A row.
 pub(crate) struct Row<'a> {
     /// From 1, the line of column names included.
     pub line: usize,

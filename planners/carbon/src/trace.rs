@@ -12,23 +12,23 @@ use crate::error::Uncovered;
 use crate::table::{MOST, Table, TableError};
 use crate::time::{at, moment};
 
-/// What of a kilowatt-hour is counted: which emissions, or its price.
+/// The quantity counted for each kilowatt-hour: a kind of emissions, or its price.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Factor {
-    /// Those of burning fuel, as the mean of all plants.
+    /// Emissions of burning fuel, as the mean of all plants.
     #[default]
     Direct,
-    /// Those of a plant's whole life, as the mean of all plants.
+    /// Emissions of a plant's whole life, as the mean of all plants.
     Lifecycle,
-    /// Those of the plants that follow demand.
+    /// Emissions of the plants that follow demand.
     Marginal,
     /// No emissions: what it costs. It may be negative.
     Price,
 }
 
 impl Factor {
-    /// Those of emissions, in the order in which they are shown.
+    /// The factors that are emissions, in the order in which they are shown.
     pub const EMISSIONS: [Self; 3] = [Self::Direct, Self::Lifecycle, Self::Marginal];
 
     /// In which unit it is counted.
@@ -203,7 +203,7 @@ impl FromStr for Trace {
     }
 }
 
-/// One column over time. Prices are negative at times; intensities never are.
+/// A column over time. Prices are negative at times; intensities never are.
 fn series(
     table: &Table,
     moments: &[i64],

@@ -1,4 +1,5 @@
-//! What people do without Perseus, and what others proposed: the baselines of its evaluation (section 6.1).
+//! Pipelines without Perseus, as most people run them or others proposed: the baselines of its evaluation (section
+//! 6.1).
 //!
 //! - Everything at the full clock.
 //! - **ZeusGlobal** (section 6.4): one power limit for all stages. A limit selects, for each kind of operation,
@@ -92,13 +93,13 @@ impl<'a> Baselines<'a> {
         operations.map(|it| of_kind[it.kind as usize]).collect()
     }
 
-    /// Everything at the highest clock.
+    /// The plan with the highest clock everywhere.
     #[must_use]
     pub fn full_clock(&self, straggler: Option<Millis>) -> Plan {
         self.plan(&self.all(|_, clocks| clocks.len() - 1), straggler)
     }
 
-    /// Everything at the clock at which it uses least: an upper bound of what can be saved (section 2.4).
+    /// The plan with each operation at its clock of least energy: an upper bound of savings (section 2.4).
     #[must_use]
     pub fn least_energy(&self) -> Plan {
         self.plan(&self.all(|_, clocks| thriftiest(clocks)), None)

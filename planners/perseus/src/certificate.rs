@@ -11,7 +11,7 @@ use crate::graph::Graph;
 use crate::problem::Problem;
 use litd_profiles::Units;
 
-/// One point of the frontier with its proof.
+/// A point of the frontier with its proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// The iteration's time.
@@ -22,7 +22,7 @@ pub struct Certificate {
     pub durations: Vec<Units>,
     /// When each event happens, in units from the beginning.
     pub moments: Vec<i64>,
-    /// What each arc carries, in quanta per unit of time.
+    /// The flow through each arc, in quanta per unit of time.
     pub flows: Vec<i64>,
 }
 

@@ -11,8 +11,8 @@ use crate::schedule::is_constant;
 const POINTS: usize = 250;
 
 impl Job {
-    /// What each GPU of the row does in a plan, in its order: operations, as [`Graph::operations`] numbers
-    /// them, without those of constant time, which have no clock. Chunk c of GPU g is stage c * GPUs + g of the profile.
+    /// The operations of each GPU of the row in a plan, in its order: as [`Graph::operations`] numbers them,
+    /// without those of constant time, which have no clock. Chunk c of GPU g is stage c * GPUs + g of the profile.
     #[must_use]
     pub fn lanes(&self, moments: &[[Millis; 2]]) -> Vec<Vec<usize>> {
         let gpus = self.scale().gpus.max(1);

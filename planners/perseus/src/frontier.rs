@@ -13,7 +13,7 @@ use litd_profiles::Units;
 use network::Network;
 use trees::Trees;
 
-/// One point of the frontier.
+/// A point of the frontier.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Point {
     /// The iteration's time.
@@ -29,7 +29,7 @@ pub struct Frontier {
     longest: Units,
     least_cost: Joules,
     quantum: Joules,
-    /// What each unit less costs, in quanta, from `longest` down.
+    /// The cost of each unit less, in quanta, from `longest` down.
     marginals: Vec<i64>,
     /// With each unit less, where in `changes` its changes end.
     ends: Vec<u32>,

@@ -7,14 +7,14 @@ use std::collections::{BTreeSet, HashMap};
 use litd_profiles::Kind;
 use thiserror::Error;
 
-/// One node of the graph.
+/// A node of the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// Which of [`Graph::kinds`] it is.
+    /// The operation's kind, a number in [`Graph::kinds`].
     pub kind: u32,
     /// Of which microbatch, from 0.
     pub microbatch: u32,
-    /// Its number in the file it came from.
+    /// The operation's number in the file it came from.
     pub id: u64,
 }
 

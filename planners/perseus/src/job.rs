@@ -15,7 +15,7 @@ use litd_profiles::{ClockOption, Spec, SpecError};
 pub struct Scale {
     /// The length of a unit of time, tau.
     pub unit: Millis,
-    /// What a GPU draws that waits for another.
+    /// The power of a GPU that waits for another.
     pub blocking: Watts,
     /// How many GPUs stand in a row: what waits when nothing is computed.
     pub gpus: u32,
@@ -49,7 +49,7 @@ pub enum JobError {
     Problem(#[from] ProblemError),
 }
 
-/// What one operation does in a plan.
+/// An operation's clock, time and energy in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Planned {
     /// The time that the plan gives it.
@@ -59,7 +59,7 @@ pub struct Planned {
     pub clock: Option<Hertz>,
     /// How long it takes at that clock.
     pub realised: Millis,
-    /// What it uses at that clock.
+    /// The operation's energy at that clock.
     pub energy: Joules,
 }
 
@@ -72,12 +72,12 @@ pub struct Plan {
     pub realised: Millis,
     /// When all pipelines are done: the straggler's time, or this one's if that is later.
     pub until: Millis,
-    /// What all the pipeline's GPUs use until then, waiting included.
+    /// The energy of all the pipeline's GPUs until then, waiting included.
     pub energy: Joules,
     /// Whether it saves energy only because somebody else is late: alone, a faster plan of the
     /// frontier would use less.
     pub pays_only_for_straggler: bool,
-    /// What each operation does, in the order of [`Graph::operations`].
+    /// The planned operations, in the order of [`Graph::operations`].
     #[serde(skip)]
     pub operations: Vec<Planned>,
 }
@@ -129,7 +129,7 @@ impl Pipeline {
         })
     }
 
-    /// Its units.
+    /// The job's units.
     #[must_use]
     pub fn scale(&self) -> Scale {
         self.scale
@@ -160,7 +160,7 @@ impl Job {
         &self.frontier
     }
 
-    /// Its units.
+    /// The frontier's units.
     #[must_use]
     pub fn scale(&self) -> Scale {
         self.pipeline.scale
@@ -172,14 +172,13 @@ impl Job {
         self.scale().unit * f64::from(time.0)
     }
 
-    /// What the pipeline uses in all by the time that everybody is done (equation 3), if its
-    /// operations have this cost.
+    /// The energy of the pipeline until all pipelines are done (equation 3), if its operations have this cost.
     fn total(&self, cost: Joules, until: Millis) -> Joules {
         let waiting = f64::from(self.scale().gpus) * self.scale().blocking.0 * until.0 * 1e-3;
         cost + Joules(waiting)
     }
 
-    /// What a point of the frontier uses when nobody else is late.
+    /// The energy at a point of the frontier if no other pipeline is late.
     #[must_use]
     pub fn alone(&self, point: Point) -> Joules {
         self.total(point.cost, self.millis(point.time))
@@ -217,7 +216,7 @@ impl Job {
         })
     }
 
-    /// What people do without a plan: everything at the full clock.
+    /// The clocks without a plan: everything at the full clock.
     #[must_use]
     pub fn full_speed(&self, straggler: Option<Millis>) -> Plan {
         let count = self.problem().graph().operations().len();

@@ -4,7 +4,7 @@ use litd_units::Millis;
 use serde::Serialize;
 use thiserror::Error;
 
-/// Which layers make up each stage.
+/// The layers of each stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Partition {
     /// Stage n has the layers from `bounds[n]` to before `bounds[n + 1]`.

@@ -8,7 +8,7 @@ use litd_profiles::Curve;
 use litd_profiles::Kind;
 use litd_profiles::Units;
 
-/// All that could be paid together stays below 2^60 quanta, so that no sum of flows overflows.
+/// The sum of all possible costs stays below 2^60 quanta, so that no sum of flows overflows.
 const ROOM: i32 = 60;
 
 /// An iteration takes no more units: each would be a point of the frontier, and these take some
@@ -30,13 +30,13 @@ pub struct Problem {
     least_cost: Joules,
 }
 
-/// What each unit less costs, in quanta, for one kind of operation.
+/// The cost of each unit less, in quanta, for one kind of operation.
 #[derive(Debug, Clone)]
 struct Slopes {
     shortest: u32,
     /// From `shortest` + 1 units down to `shortest` first; not rising.
     steps: Vec<i64>,
-    /// What the operation costs above its least cost, at `shortest`, `shortest` + 1, ...
+    /// The operation's cost above its least cost, at `shortest`, `shortest` + 1, ...
     above_least: Vec<i64>,
 }
 
@@ -98,7 +98,7 @@ impl Problem {
         &self.graph
     }
 
-    /// What an operation costs, by its time.
+    /// An operation's cost, by its time.
     #[must_use]
     pub fn curve(&self, operation: usize) -> &Curve {
         &self.curves[self.graph.operations()[operation].kind as usize]
@@ -124,8 +124,8 @@ impl Problem {
         slopes.above_least.get(index as usize).copied()
     }
 
-    /// What making an operation shorter by a unit costs, in quanta: first from its shortest
-    /// time plus one, last from its longest; never rising.
+    /// The cost of making an operation shorter by a unit, in quanta: first from its shortest time plus one, last
+    /// from its longest; never rising.
     #[must_use]
     pub fn steps(&self, operation: usize) -> &[i64] {
         &self.slopes(operation).steps

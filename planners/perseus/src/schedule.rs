@@ -12,7 +12,7 @@ use litd_profiles::{Kind, MAX_STAGES, plan};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// One forward, one backward (PipeDream's, synchronous): instructions forward, backward.
+    /// "One forward, one backward" (PipeDream's, synchronous): instructions forward, backward.
     OneForwardOneBackward,
     /// All forwards, then all backwards, the last microbatch first.
     GPipe,
@@ -114,7 +114,7 @@ impl What {
 }
 
 impl Schedule {
-    /// What people call each, and what it is.
+    /// The usual name of each schedule, and its description.
     pub const NAMES: [(&'static str, &'static str); 5] = [
         ("1f1b", "One forward, one backward"),
         ("gpipe", "All forwards, then all backwards"),
@@ -203,7 +203,7 @@ impl Schedule {
         Ok(join(&lanes, stages * self.chunks(), has)?)
     }
 
-    /// What each GPU in a row runs in an iteration, in its order: what a plan must have.
+    /// The instructions of each GPU in a row in an iteration, in its order: a plan must have all of them.
     ///
     /// # Errors
     /// As [`Self::graph`].
@@ -245,7 +245,7 @@ impl Schedule {
         Ok(lanes.collect())
     }
 
-    /// What one GPU does, in order.
+    /// The instructions of a GPU, in order.
     fn lane(self, gpu: u32, stages: u32, microbatches: u32) -> Vec<Step> {
         let step = |what| {
             move |microbatch| Step {
@@ -345,7 +345,8 @@ fn interleaved(gpu: u32, stages: u32, microbatches: u32, chunks: u32) -> Vec<Ste
     lane
 }
 
-/// What a GPU does besides: it loads before each forward, and synchronises each of its stages after everything.
+/// Adds a GPU's instructions of constant time: it loads before each forward, and synchronises each of its stages
+/// after everything.
 fn add_constants(lane: &mut Vec<Step>, has: &impl Fn(What, u32) -> bool) {
     let stages: BTreeSet<u32> = lane.iter().map(|step| step.stage).collect();
     if stages.iter().any(|stage| has(What::Load, *stage)) {

@@ -1,4 +1,4 @@
-//! What an operation costs, by how long it may take.
+//! The cost of an operation, by the time that it may take.
 
 use litd_units::Joules;
 use thiserror::Error;
@@ -7,7 +7,7 @@ use crate::Units;
 
 /// No operation takes more units than this: the next finer resolution would want gigabytes.
 const MAX_UNITS: u32 = 1_000_000;
-/// What rounding may do to a curve that falls and flattens, relative to its largest cost.
+/// The possible effect of rounding on a curve that falls and flattens, relative to its largest cost.
 const TOLERANCE: f64 = 1e-9;
 
 /// The effective cost of an operation at every whole unit of time from its shortest to its
@@ -150,8 +150,7 @@ impl Curve {
         Joules(self.costs[index.min(self.costs.len() - 1)])
     }
 
-    /// What each unit less costs, from the longest time to the shortest: not negative, not
-    /// falling.
+    /// The cost of each unit less, from the longest time to the shortest: not negative, not falling.
     pub fn slopes(&self) -> impl Iterator<Item = f64> {
         let differences = self.costs.windows(2).rev().map(|pair| pair[0] - pair[1]);
         differences.scan(0.0, |most: &mut f64, slope| {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// What is longer is none of ours, such as a device that never ends.
+/// The longest file that is read; a longer one, such as a device that never ends, is a mistake.
 const LONGEST: u64 = 256 << 20;
 
 /// Why something is no graph, costs or profile.

@@ -1,15 +1,15 @@
-//! Which work, and on which stage.
+//! Kinds of work, each on one stage.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What operations have their cost in common: the same work on the same stage.
+/// The kind of an operation. Operations of the same work on the same stage have the same cost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Kind {
     /// The pipeline stage, from 0.
     pub stage: u32,
-    /// What is done: forward, backward, ...
+    /// The work: forward, backward, ...
     pub instruction: String,
 }
 

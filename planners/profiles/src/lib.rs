@@ -1,7 +1,7 @@
-//! What planners are given: how long each kind of operation takes at each clock and what that costs,
-//! measured ([`Profile`]) or fitted ([`Spec`]), with the curves between the measured points ([`Curve`]).
-//! Costs are effective ones: energy less what blocking would have used in the same time (Perseus,
-//! section 4.1, equation 4). And what they give: the [`plan`] contract.
+//! The input of planners: time and energy of each kind of operation at each clock, measured ([`Profile`]) or
+//! fitted ([`Spec`]), with the curves between the measured points ([`Curve`]). Costs are effective ones: energy
+//! less what blocking would have used in the same time (Perseus, section 4.1, equation 4). And their output: the
+//! [`plan`] contract.
 
 mod curve;
 mod fit;

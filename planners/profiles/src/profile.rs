@@ -12,14 +12,14 @@ use crate::kind::{Kind, MAX_STAGES, stage};
 use crate::spec::{ClockOption, Entry, Spec};
 use crate::units::Units;
 
-/// What was measured at one clock.
+/// A measurement at one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Measurement {
     /// The clock that was locked; 0 where there is no choice.
     pub clock: Hertz,
     /// How long the operation took.
     pub time: Millis,
-    /// What it used.
+    /// Energy used.
     pub energy: Joules,
 }
 
@@ -58,14 +58,14 @@ pub enum ProfileError {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rounding {
-    /// What is planned can be kept.
+    /// The planned time is never shorter than the measured one, so it can be kept.
     #[default]
     Up,
     /// As the public solver does: what is planned is missed by up to a unit per operation.
     Down,
 }
 
-/// Which curve goes through the measurements.
+/// The curve through the measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
@@ -83,11 +83,11 @@ pub enum Shape {
 pub struct Pricing {
     /// The length of a unit of time, tau.
     pub unit: Millis,
-    /// What a GPU draws that waits for another: it is taken off every operation.
+    /// The power of a GPU that waits for another: it is subtracted from every operation.
     pub blocking: Watts,
     /// How times become whole units.
     pub rounding: Rounding,
-    /// Which curve goes through the measurements.
+    /// The curve through the measurements.
     pub shape: Shape,
     /// The largest relative error at a measured point with which an exponential fits well.
     pub tolerance: f64,
@@ -114,7 +114,7 @@ pub struct Priced {
     pub kind: Kind,
     /// How many clocks were measured, and how many are worth having.
     pub measured: usize,
-    /// Those that no other clock beats in both time and cost.
+    /// Clocks that no other clock beats in both time and cost.
     pub kept: usize,
     /// How well the exponential fits; nothing where there is none.
     pub quality: Option<Quality>,
@@ -136,7 +136,7 @@ impl Profile {
         profile
     }
 
-    /// What was measured of each kind of operation.
+    /// The measurements of each kind of operation.
     pub fn measurements(&self) -> impl Iterator<Item = (&Kind, &[Measurement])> {
         let all = self.measurements.iter();
         all.map(|(kind, measurements)| (kind, measurements.as_slice()))
@@ -173,7 +173,7 @@ impl Profile {
     }
 }
 
-/// What each clock takes and costs.
+/// The time and cost at each clock.
 fn options(
     kind: &Kind,
     measurements: &[Measurement],
@@ -186,7 +186,7 @@ fn options(
         energy,
     } in means(measurements)
     {
-        // What is whole but for rounding is whole.
+        // A number of units that is whole but for floating-point error is taken as whole.
         let units = match (pricing.rounding, time / pricing.unit) {
             (Rounding::Up, units) => (units - 1e-9).ceil(),
             (Rounding::Down, units) => (units + 1e-9).floor(),
@@ -230,7 +230,7 @@ fn worth_having(mut options: Vec<ClockOption>, rounding: Rounding) -> Vec<ClockO
     options
 }
 
-/// One measurement per clock: the mean of those that were repeated.
+/// A measurement per clock: the mean of repeated ones.
 fn means(measurements: &[Measurement]) -> Vec<Measurement> {
     let mut sorted = measurements.to_vec();
     sorted.sort_by(|a, b| a.clock.0.total_cmp(&b.clock.0));

@@ -11,14 +11,14 @@ use crate::curve::{Curve, CurveError};
 use crate::kind::Kind;
 use crate::units::Units;
 
-/// What is known of each kind of operation, by "stage,instruction".
+/// Data of each kind of operation, by "stage,instruction".
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Spec {
     entries: BTreeMap<String, Entry>,
 }
 
-/// What is known of one kind of operation.
+/// Data of a kind of operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// With `b` and `c` the fit `a * exp(b * t) + c`, in joules at t units of time. Without them
@@ -37,16 +37,16 @@ pub struct Entry {
     /// The longest time; the options' where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmax: Option<Units>,
-    /// What was measured at each clock that is worth having.
+    /// Measurements at each clock that is worth having.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Vec<ClockOption>>,
-    /// What was measured at the fastest clock, be it worth having or not: what runs without a plan.
-    /// The fastest of the options where it is absent.
+    /// The measurement at the fastest clock, which runs without a plan, be it worth having or not. If absent, the
+    /// fastest of the options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_clock: Option<ClockOption>,
 }
 
-/// What was measured at one clock.
+/// A measurement at one clock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(f64, Units, f64, f64)", into = "(f64, Units, f64, f64)")]
 pub struct ClockOption {
@@ -128,7 +128,7 @@ impl Spec {
         self.entries.insert(key(kind), entry);
     }
 
-    /// What is known of a kind of operation.
+    /// The data of a kind of operation.
     #[must_use]
     pub fn entry(&self, kind: &Kind) -> Option<&Entry> {
         self.entries.get(&key(kind))

@@ -93,21 +93,21 @@ fn voltage(clock: f64) -> f64 {
 /// `litlab reproduce perseus` prints what is left over of each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gpu {
-    /// What it is called.
+    /// The GPU's name.
     pub name: &'static str,
     /// The highest clock, MHz.
     pub full: u32,
     /// The part of an operation's time that no clock changes.
     pub memory: f64,
-    /// What it draws whatever the clock, W.
+    /// The power that does not depend on the clock, W.
     pub fixed: f64,
-    /// What it draws besides at the full clock, W.
+    /// The additional power at the full clock, W.
     pub dynamic: f64,
     /// Where the voltage stops to fall, MHz.
     pub knee: f64,
     /// The voltage there, relative to that at the full clock.
     pub least_voltage: f64,
-    /// What it draws while it waits for another GPU, W: lowtime's numbers for A100 and A40.
+    /// The power while it waits for another GPU, W: lowtime's numbers for A100 and A40.
     pub blocking: f64,
 }
 

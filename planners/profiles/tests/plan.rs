@@ -110,7 +110,7 @@ fn the_public_artifacts_rows_come_back() {
     }
 }
 
-/// What a whole file of the public artifact looks like, in its own writing, and what is said of it.
+/// A whole file of the public artifact, in its own writing, and the messages about it.
 #[test]
 fn both_literals_are_told_apart_and_counted() {
     let freqs = "[\n[('forward', 930), ('forward', 900), ('backward', 900), ('backward', 1410)],\n\

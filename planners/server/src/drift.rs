@@ -13,7 +13,7 @@ const LEAST: usize = 3;
 /// So many results of a rank in a row must say the same: the first may be of the plan before.
 const RESULTS: u32 = 2;
 
-/// What a plan expects of an instruction, on average: seconds and joules.
+/// Expected time and energy of an instruction, on average: seconds and joules.
 pub type Expected = BTreeMap<String, (f64, f64)>;
 
 /// How much more an instruction takes and uses than expected.
@@ -25,7 +25,7 @@ pub struct Off {
     pub energy: f64,
 }
 
-/// What ranks measured, by job and rank: how far each instruction is off, and for how many results.
+/// Measurements of ranks, by job and rank: how far each instruction is off its plan, and for how many results.
 #[derive(Debug, Default)]
 pub struct Drifts {
     ranks: HashMap<(String, u32), BTreeMap<String, (Off, u32)>>,
@@ -103,7 +103,7 @@ impl Drifts {
         }
         match agreed.is_empty() {
             true => drop(self.ranks.insert(key, now)),
-            // What was off has been taken in: what comes is compared with another plan.
+            // The difference has been added to the model; later results are compared with another plan.
             false => self
                 .ranks
                 .retain(|(other, rank), _| other != job || !peers.contains(rank)),

@@ -31,7 +31,7 @@ use crate::token::Token;
 
 /// Bodies beyond so many bytes are refused: the longest has a GPU's clocks.
 const BODY: usize = 64 << 10;
-/// Those of results, which have times of each instruction in each iteration.
+/// The limit for results, which have times of each instruction in each iteration.
 const RESULT: usize = 8 << 20;
 /// So many results are read at the same time, which bounds what they take.
 const RESULTS: usize = 8;
@@ -43,7 +43,7 @@ const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// its plan for days.
 const KEEP_ALIVE: u32 = 60;
 
-/// What all connections share.
+/// State shared by all connections.
 pub struct Server {
     state: Arc<State>,
     /// The plans, once they are made; before that, nothing.
@@ -54,9 +54,9 @@ pub struct Server {
     results: Semaphore,
     /// The plans of jobs with models of their own.
     models: Arc<Models>,
-    /// What ranks measured.
+    /// Measurements of ranks.
     drifts: Mutex<Drifts>,
-    /// What clients must know, if anything.
+    /// The token that clients must send, if any.
     token: Option<Token>,
 }
 
@@ -122,7 +122,7 @@ impl Server {
                             registry.new_plans(&id);
                             Ok(())
                         };
-                        // What can't be saved is told to who changes something next.
+                        // A failure to save is reported to the next client that changes something.
                         let _ = server.state.change(renew).await;
                     }
                     server.changed();
@@ -165,7 +165,7 @@ impl Server {
         let mut changes = self.changes.subscribe();
         loop {
             if self.state.look(|registry| registry.apply_due(now())) {
-                // What can't be saved is told to who changes something next.
+                // A failure to save is reported to the next client that changes something.
                 let _ = self.state.change(|_| Ok(())).await;
                 self.changed();
             }
@@ -302,7 +302,7 @@ impl Server {
                 .look(|registry| registry.plan(id, rank))?
                 .is_some()
             {
-                // This was the last that the others wait for.
+                // The other ranks wait for this request only.
                 self.changed();
             }
         }

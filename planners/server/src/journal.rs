@@ -7,15 +7,15 @@ use crate::model::StageProfile;
 use crate::protocol::RankInfo;
 use crate::registry::{Job, Late};
 
-/// What has changed. Each says how it is afterwards, so that a change that is applied twice does no harm.
+/// A change. Each holds the state afterwards, so that a change that is applied twice does no harm.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// A job is new, or all of it is.
     Job {
-        /// Its name.
+        /// The job's name.
         id: String,
-        /// All of it.
+        /// The whole job.
         job: Box<Job>,
     },
     /// A rank has registered.
@@ -32,11 +32,11 @@ pub enum Change {
         /// The rank.
         rank: u32,
     },
-    /// Who is late, or will be.
+    /// The stragglers of a job, now and later.
     Late {
         /// The job's name.
         id: String,
-        /// Everybody who is, with the version of plans.
+        /// All stragglers, with the version of plans.
         late: Late,
     },
     /// A stage of the job's own profile was measured.
@@ -48,7 +48,7 @@ pub enum Change {
     },
     /// The job is forgotten.
     Gone {
-        /// Its name.
+        /// The job's name.
         id: String,
     },
 }

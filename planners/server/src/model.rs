@@ -25,7 +25,7 @@ pub struct Shape {
     /// The unit of time.
     #[serde(default = "unit")]
     pub unit_ms: f64,
-    /// What a GPU draws that waits for another.
+    /// The power of a GPU that waits for another.
     #[serde(default = "blocking")]
     pub blocking_w: f64,
 }
@@ -54,9 +54,9 @@ pub struct StageProfile {
 /// A job's own model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// Its schedule.
+    /// The model's schedule.
     pub shape: Shape,
-    /// What was measured, by stage.
+    /// Measurements, by stage.
     pub stages: BTreeMap<u32, Vec<Row>>,
 }
 

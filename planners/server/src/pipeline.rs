@@ -1,4 +1,4 @@
-//! What the options say is to be planned.
+//! The pipeline that the options describe.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -11,7 +11,7 @@ use litd_profiles::{Kind, Pricing, Profile};
 use litd_units::{Millis, Watts};
 use serde_json::{Map, Value, json};
 
-/// What plans are made from.
+/// The inputs of plans.
 #[derive(Args)]
 pub struct Wanted {
     /// Measurements: CSV with stage,instruction,frequency,time,energy (MHz, s, J)
@@ -29,7 +29,7 @@ pub struct Wanted {
     /// The unit of time, in ms
     #[arg(long, value_name = "MS", default_value_t = 1.0)]
     unit: f64,
-    /// What a GPU draws while it waits for another, in watts
+    /// Power of a GPU that waits for another, in watts
     #[arg(long, value_name = "W", default_value_t = 75.0)]
     blocking: f64,
 }

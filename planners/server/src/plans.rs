@@ -43,7 +43,7 @@ impl Plans {
         self.job.contract(&self.plan(degree))
     }
 
-    /// What a GPU of the row is expected to take and use for each instruction, on average.
+    /// Expected time and energy of a GPU of the row for each instruction, on average.
     #[must_use]
     pub fn expected(&self, gpu: u32, degree: f64) -> Expected {
         let contract = self.contract(degree);
@@ -59,7 +59,7 @@ impl Plans {
         sums.into_iter().map(mean).collect()
     }
 
-    /// What a rank is to do in one iteration, beside others that are `degree` times as long.
+    /// A rank's clocks for one iteration, beside other ranks whose iterations are `degree` times as long.
     #[must_use]
     pub fn schedule(&self, rank: &RankInfo, degree: f64) -> FrequencySchedule {
         let plan = self.plan(degree);

@@ -1,5 +1,5 @@
-//! What clients send: the HTTP protocol of Zeus's client for pipeline frequencies, and
-//! `set_straggler`, which the paper describes (Table 2).
+//! Messages of clients: the HTTP protocol of Zeus's client for pipeline frequencies, and `set_straggler`, which
+//! the paper describes (Table 2).
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct JobInfo {
     pub tp_degree: u32,
     /// The product of the three.
     pub world_size: u32,
-    /// Whatever the user wants in the job's name.
+    /// A free text of the user's for the job's name.
     pub job_metadata: Option<String>,
     /// The job's own schedule, whose profile is posted to `/profile/{job_id}`; without it, the server's
     /// profile and schedule count. Zeus's client has no such thing.
@@ -31,11 +31,11 @@ pub struct JobInfo {
 pub struct RankInfo {
     /// Of all GPUs of the job.
     pub rank: u32,
-    /// Which pipeline.
+    /// The pipeline's number.
     pub dp_rank: u32,
-    /// Which stage.
+    /// The stage's number.
     pub pp_rank: u32,
-    /// Which GPU of the stage.
+    /// The GPU's number within the stage.
     pub tp_rank: u32,
     /// The clocks that its GPU has, in MHz.
     pub available_frequencies: Vec<u32>,
@@ -44,7 +44,7 @@ pub struct RankInfo {
 /// `GET /schedule/{job_id}?rank=R`: one iteration in the order of execution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrequencySchedule {
-    /// Whose.
+    /// The rank that sends it.
     pub rank: u32,
     /// Instruction and clock in MHz; 0 leaves the clock as it is.
     pub frequencies: Vec<(String, u32)>,
@@ -53,7 +53,7 @@ pub struct FrequencySchedule {
 /// `POST /result/{job_id}`. Kept as it is; only its shape is checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfilingResult {
-    /// Whose.
+    /// The rank that sends it.
     pub rank: u32,
     /// Seconds per iteration.
     pub iter_time: Vec<f64>,

@@ -14,8 +14,7 @@ use crate::protocol::{JobInfo, ProfilingResult, RankInfo, Straggler};
 
 /// More than anybody trains at once; a client that registers in a loop ends here.
 const MAX_JOBS: usize = 1000;
-/// Nobody says that a job has ended. One of which nothing was heard for a week makes room for a new
-/// one, if there must be room.
+/// Clients do not report a job's end. A job that was silent for a week is removed if a new one needs its place.
 const SILENT: f64 = 7.0 * 24.0 * 3600.0;
 const MAX_WORLD: u32 = 1 << 20;
 const MAX_METADATA: usize = 200;
@@ -28,12 +27,12 @@ pub struct Registry {
     /// How many stages the pipelines have that this server plans.
     #[serde(skip)]
     stages: u32,
-    /// What has changed since [`Registry::take_changes`] was called last.
+    /// Changes since the last call of [`Registry::take_changes`].
     #[serde(skip)]
     changes: Vec<Change>,
 }
 
-/// One job.
+/// A job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     info: JobInfo,
@@ -42,7 +41,7 @@ pub struct Job {
     asked: BTreeSet<u32>,
     #[serde(flatten)]
     late: Late,
-    /// Its own schedule and profile, where it has some.
+    /// The job's own schedule and profile, if it has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<Model>,
     /// When somebody asked for it or told about it last, in Unix seconds.
@@ -50,12 +49,12 @@ pub struct Job {
     heard: f64,
 }
 
-/// Who is late in a job, and how often that or its plans changed.
+/// The stragglers of a job, and how often they or the job's plans changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Late {
     /// How late each GPU makes its pipeline, where it does.
     degrees: BTreeMap<u32, f64>,
-    /// What will be so later: when, in Unix seconds.
+    /// Stragglers from a later time on, in Unix seconds.
     pending: Vec<(f64, Straggler)>,
     /// Counts changes of plans, from 1.
     version: u64,
@@ -66,14 +65,14 @@ pub struct Late {
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// What a rank's schedule is made from.
+/// The inputs of a rank's schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankPlan {
     /// The plan's, from 1.
     pub version: u64,
     /// How late the latest of the other pipelines is.
     pub degree: f64,
-    /// Whose it is.
+    /// The rank.
     pub rank: RankInfo,
 }
 
@@ -286,7 +285,7 @@ impl Registry {
         Ok(is_new)
     }
 
-    /// What a rank's schedule is to be made from, once all have registered and asked.
+    /// The inputs of a rank's schedule, once all ranks have registered and asked.
     ///
     /// # Errors
     /// If the job or the rank is unknown, or the job's pipelines are not those that are planned.
@@ -303,8 +302,8 @@ impl Registry {
         }))
     }
 
-    /// What the plan of a whole pipeline is to be made from: its version, and how late the latest of the other
-    /// pipelines is. Nobody has to have registered.
+    /// The inputs of the plan of a whole pipeline: its version, and how late the latest of the other pipelines is.
+    /// Ranks need not have registered.
     ///
     /// # Errors
     /// If the job or the pipeline is unknown, or the job's pipelines are not those that are planned.
@@ -383,7 +382,7 @@ impl Registry {
         Ok(pipeline)
     }
 
-    /// Who else is at a rank's stage, itself among them, in all pipelines; with its place and its lateness.
+    /// All ranks at a rank's stage, itself included, in all pipelines; with its place and its lateness.
     #[must_use]
     pub fn peers(&self, id: &str, rank: u32) -> Option<(RankPlan, Vec<u32>)> {
         let job = self.jobs.get(id)?;
@@ -469,7 +468,7 @@ impl Registry {
         if !(delay.is_finite() && (0.0..=1e7).contains(&delay)) {
             return refuse(format!("delay {delay} must be from 0 to 10000000 seconds"));
         }
-        // What is said later about the same GPU counts.
+        // A later message about the same GPU replaces an earlier one.
         job.late.pending.retain(|(_, other)| other.id != rank);
         job.late.pending.push((now + delay, straggler));
         let late = job.late.clone();
@@ -508,7 +507,7 @@ impl Registry {
         changed
     }
 
-    /// What has changed since this was called last, for the journal.
+    /// Changes since the last call, for the journal.
     pub fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }

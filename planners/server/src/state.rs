@@ -24,12 +24,12 @@ struct Jobs {
     registry: Registry,
     /// Counts changes.
     changes: u64,
-    /// Those that are not on disk, as the journal's lines.
+    /// Changes that are not on disk, as the journal's lines.
     unsaved: Vec<u8>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds the lock; and what it left would still be consistent.
+    // No code panics while it holds the lock; and the state it left would still be consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,7 +104,7 @@ impl State {
             (std::mem::take(&mut jobs.unsaved), jobs.changes)
         };
         if let Err(cause) = self.store.append(&journal) {
-            // It goes with the next one, before what has come meanwhile.
+            // The change is saved with the next one, before later changes.
             let mut jobs = held(&self.jobs);
             let later = std::mem::replace(&mut jobs.unsaved, journal);
             jobs.unsaved.extend(later);
@@ -115,7 +115,7 @@ impl State {
             let jobs = held(&self.jobs);
             let text = serde_json::to_vec(&jobs.registry)?;
             drop(jobs);
-            // What the jobs hold beyond the journal comes again with the next change, which does no harm.
+            // Changes in the jobs that the journal lacks are saved again with the next change, which does no harm.
             self.store.save(&text)?;
         }
         Ok(())

@@ -1,5 +1,4 @@
-//! What survives a restart: the jobs, the results that clients sent, and what the plans were made
-//! from.
+//! State that survives a restart: the jobs, the results that clients sent, and the inputs of the plans.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -13,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::protocol::ProfilingResult;
 use crate::registry::Registry;
 
-/// Nobody asks for more results than these bytes; who wants them moves them away.
+/// The limit of the file of results, which is never read back: users who want more move it away.
 const MAX_RESULTS: u64 = 4 << 30;
 
 /// A journal that is shorter than this is not replaced by the jobs.
@@ -128,7 +127,7 @@ impl Store {
         Ok(())
     }
 
-    /// What plans are made from now and were not the last time; nothing if all is as it was.
+    /// Inputs of plans that are new since the last start; empty if all are as they were.
     ///
     /// # Errors
     /// If it can't be read; the text names the file.

@@ -1,4 +1,4 @@
-//! Who may ask: whoever knows a token, where there is one.
+//! Access to the server: with a token, only clients that know it are answered.
 
 use std::env;
 use std::fs;
@@ -10,7 +10,7 @@ const CREDENTIAL: &str = "planner-token";
 /// A shorter one is guessed; a longer one fits no header.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=1024;
 
-/// What clients send as `Authorization: Bearer TOKEN`.
+/// The token that clients send as `Authorization: Bearer TOKEN`.
 pub struct Token(Vec<u8>);
 
 impl Token {

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::process::{MICROBATCHES, Server, answer, clocks, job, rank};
 
-/// What the two stages do: the first is one forward ahead.
+/// The order of the two stages: the first is one forward ahead.
 const ONE_FORWARD_ONE_BACKWARD: [&str; 2] = [
     "forward forward backward forward backward forward backward backward",
     "forward backward forward backward forward backward forward backward",
@@ -77,7 +77,7 @@ fn a_straggler_slows_the_other_pipeline_until_it_recovers() {
     let before = ask_all(0);
     let straggler = |degree: f64| json!({"id": 0, "delay": 0.05, "degree": degree});
     let set = format!("/set_straggler/{id}");
-    // Who has the first plan waits for the next one.
+    // Ranks with the first plan wait for the next one.
     let waiting: Vec<_> = (0..4)
         .map(|rank| server.ask(&id, rank, before[0].0))
         .collect();
@@ -167,7 +167,7 @@ fn jobs_survive_a_restart() {
     );
     drop(server);
     let server = Server::start(folder.path());
-    // All have asked before, so nobody has to wait for the others.
+    // The ranks have all asked before, so a rank does not wait for the others.
     assert_eq!(server.ask(&id, 1, 0).join().unwrap().1, before[1]);
     let results = std::fs::read_to_string(folder.path().join("state/results.jsonl")).unwrap();
     let line: Value = serde_json::from_str(&results).unwrap();

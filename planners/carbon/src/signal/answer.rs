@@ -1,4 +1,4 @@
-//! What providers' answers say.
+//! Reads providers' answers.
 
 use jiff::Timestamp;
 use litd_units::Intensity;
@@ -9,7 +9,7 @@ use super::Reading;
 use crate::Factor;
 use crate::time::moment;
 
-/// One pound in grams, and a megawatt-hour in kilowatt-hours.
+/// A pound in grams, and a megawatt-hour in kilowatt-hours.
 const POUNDS_PER_MWH: f64 = 453.592_37 / 1000.0;
 /// No grid emits more for a kilowatt-hour: burning lignite for nothing else emits a tenth of it.
 const MOST_GRAMS: f64 = 10_000.0;
@@ -224,8 +224,8 @@ pub fn carbon_aware_sdk(
         false => answer.swap_remove(0),
     };
     same_zone(location, first.location.as_deref())?;
-    // Its steps have the region of the SDK's own provider, which need not be the location asked for; within one answer
-    // it must be one.
+    // The answer's steps have the region of the SDK's own provider, which need not be the location asked for;
+    // within one answer it must be one.
     let places = || {
         first
             .forecast_data

@@ -10,13 +10,13 @@ use super::Reading;
 pub enum Trouble {
     /// The provider can't be reached or did not answer in time.
     Away(String),
-    /// It refuses: 403, 429 and the like.
+    /// The provider refuses: 403, 429 and the like.
     Refused(String),
-    /// It does not know who asks: 401.
+    /// The provider does not accept the credentials: 401.
     Unknown(String),
-    /// It asks to be left alone for so long: Retry-After.
+    /// The provider asks for a pause of so long: Retry-After.
     Limited(String, SignedDuration),
-    /// Its answer can't be used.
+    /// The answer can't be used.
     Wrong(String),
 }
 
@@ -37,9 +37,9 @@ impl Trouble {
 /// Whether a value can be relied on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
-    /// It is of the step that holds.
+    /// The value is of the present step.
     Fresh,
-    /// It is the last good value, and older than that; why there is none newer.
+    /// The last good value, older than the present step; and why there is none newer.
     Stale(String),
 }
 
@@ -74,7 +74,7 @@ const FIRST: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 /// A provider that asks to be left alone for longer is asked after this all the same.
 const LIMITED: SignedDuration = SignedDuration::from_hours(24);
-/// What was forecast so long ago is no knowledge of now.
+/// A forecast older than this is not used.
 const FORECAST: SignedDuration = SignedDuration::from_hours(24);
 /// A provider's clock may be so much ahead of ours.
 const AHEAD: SignedDuration = SignedDuration::from_mins(65);

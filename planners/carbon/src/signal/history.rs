@@ -1,4 +1,4 @@
-//! What was observed of a signal and expected of it, kept so that forecasts can be corrected by their past.
+//! Observed and forecast values of a signal, kept so that forecasts can be corrected by their past errors.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -62,8 +62,8 @@ impl History {
         Some((at(*begin), Intensity(*value)))
     }
 
-    /// What is known of so many windows by a reading, its forecast corrected by what the history tells of earlier ones.
-    /// Without a history that tells anything it is the reading's own.
+    /// The values known through a reading for so many windows, with its forecast corrected by earlier errors in
+    /// the history. If the history allows no correction, the reading's own forecast.
     #[must_use]
     pub fn outlook(
         &self,

@@ -18,10 +18,10 @@ use litd_units::{Intensity, Seconds};
 
 use crate::{Factor, Forecasts, Issued, Known};
 
-/// What a provider says of a zone at one moment.
+/// A provider's answer for a zone at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// What it counts.
+    /// The factor counted.
     pub factor: Factor,
     /// When the provider said so, where it tells; else when it was asked.
     pub issued: Timestamp,
@@ -29,16 +29,16 @@ pub struct Reading {
     pub now: (Timestamp, Intensity),
     /// Whether the provider estimated it.
     pub is_estimated: bool,
-    /// What is expected from then on: the beginning of each step, and its intensity.
+    /// The forecast from then on: the beginning of each step, and its intensity.
     pub expected: Vec<(Timestamp, Intensity)>,
 }
 
 impl Reading {
-    /// What is known of so many windows, the first of which begins now. Windows that the reading does not
-    /// reach are as the same time of its last day, and where it expects nothing as now.
+    /// The values known for so many windows, of which the first begins now. A window beyond the reading's forecast
+    /// counts like the same time of its last day, and without a forecast like now.
     ///
-    /// The value counts as observed for two steps, because providers publish late; after that the window that begins is
-    /// what was expected of it.
+    /// The value counts as observed for two steps, because providers publish late; after that the forecast counts
+    /// for the window that begins.
     #[must_use]
     pub fn outlook(&self, now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
         let issued = self.issued.min(now);
@@ -56,7 +56,7 @@ impl Reading {
             }
             false => issue.outlook(now, window, count),
         };
-        // Nobody runs longer to be paid for it: a price below nothing counts as nothing.
+        // A negative price counts as zero, because a job must not run longer in order to be paid for it.
         for known in &mut outlook {
             known.intensity = known.intensity.max(Intensity::ZERO);
         }
@@ -64,7 +64,7 @@ impl Reading {
     }
 }
 
-/// What is assumed of so many windows where nothing is known: that all are alike.
+/// The values assumed for so many windows without a signal: all are alike.
 #[must_use]
 pub fn level(now: Timestamp, window: Seconds, count: usize) -> Vec<Known> {
     let reading = Reading {

@@ -1,4 +1,5 @@
-//! What providers of prices say. Prices are money for each kilowatt-hour, in the currency of the market.
+//! Reads the answers of providers of prices. Prices are money for each kilowatt-hour, in the currency of the
+//! market.
 
 use jiff::Timestamp;
 use litd_units::Intensity;
@@ -110,7 +111,7 @@ pub fn octopus_next(body: &[u8]) -> Option<String> {
     let rates: Rates = serde_json::from_slice(body).ok()?;
     let (_, rest) = rates.next.as_ref()?.split_once("://")?;
     let path = &rest[rest.find('/')?..];
-    // What goes into a request line.
+    // The zone as part of a request line.
     path.bytes()
         .all(|byte| byte.is_ascii_graphic())
         .then(|| path.to_owned())

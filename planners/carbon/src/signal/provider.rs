@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{Reading, answer, price};
 use crate::Factor;
 
-/// Who tells the carbon intensity, or the price.
+/// The provider of the carbon intensity, or of the price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// Electricity Maps, version 3 of its interface.
@@ -34,7 +34,7 @@ const HOUR: i64 = 3600;
 /// How a provider knows who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Auth {
-    /// It does not.
+    /// The provider has no forecast.
     None,
     /// A token in the header `auth-token`.
     Header,
@@ -61,7 +61,7 @@ impl Request {
 }
 
 impl Provider {
-    /// All of them.
+    /// The providers.
     pub const ALL: [Self; 8] = [
         Self::ElectricityMapsV3,
         Self::ElectricityMapsV4,
@@ -106,7 +106,7 @@ impl Provider {
         self != Self::Uk
     }
 
-    /// Which factors it has; the first one if none is asked for.
+    /// The provider's factors; the first is the default.
     #[must_use]
     pub fn factors(self) -> &'static [Factor] {
         match self {
@@ -120,7 +120,7 @@ impl Provider {
         }
     }
 
-    /// What to ask for a zone at a moment.
+    /// The requests for a zone at a moment.
     #[must_use]
     pub fn requests(self, zone: &str, factor: Factor, now: Timestamp) -> Vec<Request> {
         let zone = encoded(zone);
@@ -187,7 +187,7 @@ impl Provider {
         }
     }
 
-    /// What the answers say; one that is optional and failed is absent.
+    /// Reads the answers; an optional answer that failed is absent.
     ///
     /// # Errors
     /// In words: an answer is none of this provider's, of another zone, or has no value.

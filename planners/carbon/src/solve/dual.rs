@@ -7,7 +7,7 @@
 use super::Best;
 use super::scaled::Scaled;
 
-/// What is paid for what is relaxed, in units of carbon.
+/// Prices of the relaxed constraints, in units of carbon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Multipliers {
     /// For a unit of tokens.
@@ -143,7 +143,7 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// What so many switches cost; nothing where switches are free, however many there may be.
+/// The price of so many switches; zero if switches are free, whatever their number.
 fn priced(switch: f64, switches: usize) -> f64 {
     if switch > 0.0 {
         switch * switches as f64
@@ -435,7 +435,7 @@ impl Refining<'_> {
     }
 }
 
-/// What the rest of a sequence costs at least, by window and by the configuration that runs before it, if it
+/// The least cost of the rest of a sequence, by window and by the configuration that runs before it, if it
 /// completes at one window.
 pub(super) struct Rest {
     pub prices: Multipliers,
@@ -474,7 +474,7 @@ impl Rest {
         }
     }
 
-    /// What a plan emits at least that begins in a window, with so many switches at most.
+    /// The least emissions of a plan that begins in a window, with so many switches at most.
     pub fn bound(&self, scaled: &Scaled, start: usize, affordable: usize) -> f64 {
         let rest = match scaled.running {
             Some(running) => self.from(start, running),

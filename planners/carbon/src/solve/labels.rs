@@ -6,7 +6,7 @@ use super::scaled::Scaled;
 
 /// How a search ended.
 pub(super) enum Found {
-    /// Nothing better than the best plan is left.
+    /// The search is complete: no plan is better than the best one.
     All,
     /// Some labels were dropped for want of room; none of them leads below this.
     Dropped(f64),
@@ -25,7 +25,7 @@ struct Label {
     bound: f64,
 }
 
-/// One window of a plan.
+/// A window of a plan.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     before: u32,
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
             }
             *budget = budget.saturating_sub(made.len() as u64);
             if *budget == 0 || self.tree.len() + self.width > LARGEST {
-                // What has not begun yet has no bound here.
+                // A plan that has not begun yet has no bound here.
                 return Found::Dropped(f64::NEG_INFINITY);
             }
             self.choose(&mut made, &mut labels, &mut fronts, best);
@@ -232,7 +232,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Nothing runs yet.
+/// The label before the first configuration runs.
 const BEGINNING: Label = Label {
     carbon: 0,
     tokens: 0,

@@ -57,7 +57,7 @@ impl Effort {
         gap: 1e-3,
     };
 
-    /// What suits a problem of so many hours.
+    /// Settings for a problem of so many hours.
     #[must_use]
     pub fn for_hours(hours: f64) -> Self {
         match hours <= 168.0 {
@@ -72,7 +72,7 @@ impl Effort {
 pub struct Solution {
     /// The best plan found.
     pub plan: Plan,
-    /// What it emits.
+    /// The plan's emissions.
     pub carbon: Grams,
     /// No plan emits less.
     pub bound: Grams,
@@ -92,7 +92,7 @@ impl Solution {
     }
 }
 
-/// What proves a plan best: a relative difference of no more.
+/// The relative difference up to which a plan counts as proven best.
 const PROVEN: f64 = 1e-9;
 
 /// Finds the plan that emits least.
@@ -153,7 +153,7 @@ impl End {
         self.is_searched || best.beats(self.bound())
     }
 
-    /// What the rest of a plan costs at least, at the best prices. Finding them may raise the bounds and
+    /// The least cost of the rest of a plan, at the best prices. The search for prices may raise the bounds and
     /// find better plans.
     fn refine(&mut self, scaled: &Scaled, best: &mut Best) -> Vec<Rest> {
         let begins = &mut self.begins;
@@ -214,10 +214,10 @@ fn ends(scaled: &Scaled, best: &mut Best) -> Vec<End> {
 
 /// The best plan so far.
 struct Best {
-    /// Its carbon in units, more than can be where there is none.
+    /// The plan's carbon in units; before there is a plan, more than any has.
     units: i64,
     plan: Option<Plan>,
-    /// What floats may be off by.
+    /// The possible error of floats.
     hair: f64,
     grams_per_unit: f64,
 }
@@ -253,7 +253,7 @@ impl Best {
     fn solution(self, problem: &Problem, bound: f64) -> Solution {
         let plan = self.plan.unwrap_or_else(|| fastest(problem));
         let carbon = plan.carbon(problem);
-        // What floats may be off by goes off the bound, not onto it.
+        // The possible error of floats is subtracted from the bound.
         let bound = Grams((bound - self.hair) * self.grams_per_unit).max(Grams::ZERO);
         let optimal = bound >= carbon * (1.0 - PROVEN);
         Solution {

@@ -16,9 +16,9 @@ pub(super) struct Scaled {
     pub original: Vec<usize>,
     /// By window and configuration.
     carbon: Vec<i64>,
-    /// What a window trains, by configuration; no more than the budget.
+    /// Tokens trained in a window, by configuration; no more than the budget.
     pub tokens: Vec<i64>,
-    /// What has to be trained.
+    /// Tokens to be trained.
     pub target: i64,
     /// The last window in which the job may begin.
     pub latest_start: usize,
@@ -28,7 +28,7 @@ pub(super) struct Scaled {
     /// the deadline.
     pub affordable: Vec<Option<usize>>,
     pub grams_per_unit: f64,
-    /// What sums of floats may be off by.
+    /// The possible error of sums of floats.
     pub hair: f64,
 }
 

@@ -163,7 +163,7 @@ fn hard_months_are_proven_within_a_thousandth() {
     }
 }
 
-/// What cannot be said of the best plan is not said: a search without room still has a valid bound.
+/// A search without room does not claim the best plan, and still has a valid bound.
 #[test]
 fn a_bound_that_is_no_optimum_lies_below_it() {
     for seed in 0..40 {

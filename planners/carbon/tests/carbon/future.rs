@@ -37,7 +37,7 @@ fn control(problem: &Problem, truth: &[Intensity], forecasts: &Forecasts) -> Pla
     mpc(problem.job(), start(), look).unwrap()
 }
 
-/// Whatever is issued or observed after a decision does not change it.
+/// Forecasts and observations later than a decision do not change it.
 #[test]
 fn values_from_later_than_now_reach_no_decision() {
     for seed in 0..12 {

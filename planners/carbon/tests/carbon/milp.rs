@@ -80,7 +80,7 @@ fn milp(problem: &Problem) -> f64 {
     solution.objective()
 }
 
-/// One of those problems, with switches that matter.
+/// The same problem, with switches that matter.
 fn with_switch(problem: &Problem, switch: Seconds) -> Problem {
     let job = problem.job();
     let (points, window, start) = (job.points(), job.window(), job.start());
@@ -103,7 +103,7 @@ fn fifty_problems_have_the_optimum_of_a_mixed_integer_solver() {
     }
 }
 
-/// What HiGHS finds of these, and what it proves.
+/// The best plans and the bounds that HiGHS finds for these problems.
 fn highs(python: &Path, problems: &[Problem]) -> Vec<[f64; 2]> {
     let told = problems.iter().map(|problem| {
         let job = problem.job();

@@ -75,7 +75,7 @@ fn electricity_maps_is_asked_and_read_in_both_versions() {
     );
 }
 
-/// What can't be used is an error that says why, and never a zero.
+/// An answer that can't be used is an error that says why, and never a zero.
 #[test]
 fn wrong_answers_are_no_values() {
     let error =
@@ -223,7 +223,7 @@ fn failures_are_asked_again_later_and_later() {
     assert_eq!(feed.next().duration_since(now).as_secs(), 60);
 }
 
-/// Who says for how long it wants to be left alone is, within reason, and not asked sooner than others are.
+/// A provider that asks for a pause gets it, within reason, and never a shorter one than others.
 #[test]
 fn retry_after_is_respected() {
     let now = at("2026-11-20T12:00:00Z");

@@ -8,7 +8,7 @@ use litd_carbon::{Forecasts, Issued, Known, Plan, Problem, Series, Skill, Start,
 use litd_units::{Intensity, Seconds};
 
 const HOUR: Seconds = Seconds(3600.0);
-/// What is known when the job begins.
+/// Observations before the job begins, in hours.
 const BEFORE: usize = 10 * 24;
 
 fn hour(at: usize) -> Timestamp {
@@ -137,7 +137,8 @@ fn control(problem: &Problem, series: &Series, forecasts: &Forecasts) -> Plan {
     mpc(problem.job(), hour(BEFORE), look).unwrap()
 }
 
-/// Whatever is observed or issued after a decision changes neither what is learned until then nor the decision.
+/// Forecasts and observations later than a decision change neither the correction learned by then nor the
+/// decision.
 #[test]
 fn nothing_from_later_is_learned() {
     for seed in 0..8 {

@@ -8,7 +8,7 @@ use litd_carbon::{
 };
 use litd_units::{Intensity, Seconds, Tokens};
 
-/// What a forecast makes of the truth.
+/// A way in which a forecast is worse than the truth.
 #[derive(Debug, Clone, Copy)]
 enum Harm {
     Constant,
@@ -39,7 +39,7 @@ fn after(begin: Timestamp, seconds: i64) -> Timestamp {
     begin + SignedDuration::from_secs(seconds)
 }
 
-/// One issue each six hours until the end of a signal.
+/// A forecast every six hours until the end of a signal.
 fn harmful(harm: Harm, series: &Series, draws: &mut Draws) -> Forecasts {
     let (first, end) = (series.first(), series.end());
     let hours = (end.as_second() - first.as_second()) / 3600;

@@ -30,7 +30,7 @@ pub fn read<T: FromStr<Err: Debug>>(file: &str) -> Option<T> {
     Some(text.parse().unwrap())
 }
 
-/// What a zone had and what was expected of it.
+/// A zone's observed and forecast values.
 fn zone(name: &str) -> Option<(Trace, Forecasts)> {
     let trace = read(&format!("{name}_2024-05_06.csv"))?;
     Some((trace, read(&format!("{name}_2024-05_06_forecast96h.csv"))?))

@@ -10,7 +10,7 @@ const ENDLESS: i64 = 1 << 61;
 /// An arc between two events. Its bounds depend only on how far apart these are.
 #[derive(Debug, Clone, Copy)]
 struct Line {
-    /// Its exit at the earlier event; the sister is the one at the later.
+    /// The arc's exit at the earlier event; the sister is the one at the later.
     exit: u32,
     /// The shortest distance, for an operation its shortest time.
     shortest: i32,
@@ -33,8 +33,8 @@ pub struct Exit {
 pub struct Network {
     operations: usize,
     lines: Vec<Line>,
-    /// Most that an arc may carry by its distance beyond the shortest: endless, then what each
-    /// unit less costs, then 0. One place further stands the least it must carry.
+    /// The capacity of an arc by its distance beyond the shortest: unlimited, then the cost of each unit less,
+    /// then 0. The next entry is the least flow that it must carry.
     bounds: Vec<i64>,
     /// All exits of event n, between `first[n]` and `first[n + 1]`.
     exits: Vec<Exit>,
@@ -48,7 +48,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Everything at its longest, as early as possible, without flow.
+    /// The network with each operation at its longest, as early as possible, without flow.
     pub fn new(problem: &Problem) -> Self {
         let graph = problem.graph();
         // The first three serve dependencies.
@@ -77,7 +77,7 @@ impl Network {
         });
         let lines = lines.collect();
         let earliest = graph.earliest(|op| problem.curve(op).longest().0.into());
-        // What happens at about the same time stands together in memory: paths and trees do.
+        // Events at about the same time are neighbours in memory, because paths and trees consist of such events.
         let mut order: Vec<u32> = (0..graph.events() as u32).collect();
         order.sort_by_key(|&event| earliest[event as usize]);
         let mut numbers = vec![0; order.len()];
@@ -173,7 +173,7 @@ impl Network {
             .collect()
     }
 
-    /// What each arc carries.
+    /// The flow through each arc.
     pub fn flows(&self) -> Vec<i64> {
         let lines = self.lines.iter();
         lines

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use super::Change;
 use super::network::Network;
 
-/// Which tree an event belongs to.
+/// The tree to which an event belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Side {
@@ -51,8 +51,8 @@ pub struct Trees {
     now: u32,
     /// Counts searches for a place where what is cut off can be hung up.
     search: u32,
-    /// What hangs below an orphan, as far as it has been searched, and who is to look at it again
-    /// if all of it must be set free.
+    /// Events below an orphan, as far as it has been searched, and the events that must be looked at again if all
+    /// of them are set free.
     cut_off: Vec<u32>,
     near: Vec<u32>,
     active: VecDeque<u32>,
@@ -276,8 +276,8 @@ impl Trees {
             self.sides[event as usize] = Side::Neither;
             self.nodes[event as usize].up = NONE;
         }
-        // Whoever could take an event in looks at it again, in the other tree as well: a step may
-        // have opened a way that only the event was to follow.
+        // An event that could adopt this one is looked at again, in the other tree as well: a step may have opened
+        // a way that only the event was to follow.
         for &event in near {
             if self.sides[event as usize] != Side::Neither {
                 self.activate(event);
@@ -310,7 +310,7 @@ impl Trees {
             length += 1;
             at = node.parent;
         };
-        // Who asks from the same branch need not go so far.
+        // A search from the same branch need not go so far.
         let (end, mut distance) = (at, length);
         at = event;
         while at != end {

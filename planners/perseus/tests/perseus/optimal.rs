@@ -39,7 +39,7 @@ fn beside(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-/// What tests/highs.py 1 12 printed.
+/// The output of tests/highs.py 1 12.
 #[test]
 fn the_optima_that_highs_found_come_out() {
     assert_eq!(compare(&read(&beside("testdata/highs.json"))), 12);

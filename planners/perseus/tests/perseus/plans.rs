@@ -47,7 +47,7 @@ fn clocks_are_the_slowest_that_are_no_slower_than_planned() {
                 "{planned:?}"
             );
         }
-        // What was rounded up can be kept, and is kept closely.
+        // A time that was rounded up can be kept, and is kept closely.
         let promised = job.millis(point.time);
         assert!(
             plan.realised <= promised && plan.realised > promised * 0.97,
@@ -99,8 +99,7 @@ fn points_beyond_the_cheapest_pay_only_for_a_straggler() {
     }
 }
 
-/// What runs without a plan is the fastest clock, however coarse the units are in which it is
-/// planned.
+/// The clock without a plan is the fastest one, however coarse the units are in which the plan is made.
 #[test]
 fn the_full_clock_is_the_same_in_every_unit() {
     let full = |unit: f64| {

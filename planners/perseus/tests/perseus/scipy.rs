@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// That of the gate or the system's; that this is skipped where neither has scipy.
+/// Python of the gate or of the system; prints that the test is skipped if neither has scipy.
 pub fn python(what: &str) -> Option<PathBuf> {
     let gate = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/planner/bin/python");
     let has_scipy = |python: &PathBuf| {

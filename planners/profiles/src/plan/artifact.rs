@@ -159,7 +159,7 @@ fn clocked(row: &Value, place: &str) -> Result<Instruction, PlanError> {
     };
     let megahertz = match clock.what {
         What::Number(megahertz) => megahertz,
-        // What the artifact writes where no clock was chosen.
+        // The artifact writes 0 if no clock was chosen.
         What::None => 0.0,
         ref other => {
             return Err(PlanError::at(
@@ -208,7 +208,7 @@ fn scheduled(row: &Value, place: &str) -> Result<Instruction, PlanError> {
             return Err(PlanError::at(value.at, what));
         };
         if text.is_empty() {
-            // What the artifact writes where a partition was not planned.
+            // The artifact leaves the text empty for a partition that was not planned.
             continue;
         }
         let partition = token(name, text).map_err(|why| {

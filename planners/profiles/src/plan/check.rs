@@ -1,4 +1,4 @@
-//! What is wrong with a plan.
+//! Finds mistakes in a plan.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -31,7 +31,7 @@ pub(super) const TOLERANCE: f64 = 0.01;
 /// More than so many problems are counted only.
 const MAX_PROBLEMS: usize = 20;
 
-/// What a plan holds and what is wrong with it: what `litctl plan check` prints.
+/// A plan's summary and mistakes: the output of `litctl plan check`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
     /// The format; `None` (JSON's null) where it can't be told.
@@ -48,14 +48,14 @@ pub struct Check {
     pub partitions: BTreeMap<String, usize>,
     /// Whether nothing is wrong.
     pub ok: bool,
-    /// What is wrong, with its place.
+    /// The mistakes, with their places.
     pub problems: Vec<String>,
 }
 
-/// What an engine runs on a GPU, one after the other.
+/// An instruction that an engine runs on a GPU, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Step {
-    /// What is done.
+    /// The work.
     pub instruction: String,
     /// Of which microbatch.
     pub microbatch: u32,
@@ -78,7 +78,7 @@ impl Check {
         }
     }
 
-    /// What is said of something that is no plan, or can't be read.
+    /// The result for text that is no plan, or can't be read.
     #[must_use]
     pub fn refused(why: &dyn std::fmt::Display) -> Self {
         Self {
@@ -154,8 +154,8 @@ impl Problems {
 }
 
 impl Contract {
-    /// What is wrong with the plan by itself: missing stages, instructions that no engine runs or that stand
-    /// in the wrong order, clocks and expectations that can't be.
+    /// Mistakes of the plan by itself: missing stages, instructions that no engine runs or that are in the wrong
+    /// order, impossible clocks and expectations.
     #[must_use]
     pub fn problems(&self, engine: &[String]) -> Vec<String> {
         let mut problems = Problems::default();
@@ -334,7 +334,7 @@ fn check_stage(stage: &Stage, engine: &[String], problems: &mut Problems) {
 }
 
 impl Instruction {
-    /// What the engine is to do.
+    /// The engine's instruction.
     #[must_use]
     pub fn step(&self) -> Step {
         Step {
@@ -344,7 +344,7 @@ impl Instruction {
         }
     }
 
-    /// What can't be, of this instruction alone.
+    /// Impossible values of this instruction alone.
     fn faults(&self) -> impl Iterator<Item = String> {
         let clock = self.clock.map(megahertz);
         let clock =

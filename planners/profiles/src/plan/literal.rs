@@ -20,7 +20,7 @@ pub(super) struct Value {
     pub what: What,
 }
 
-/// What a literal is. A list and a tuple say the same.
+/// The kinds of literals. A list and a tuple mean the same.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum What {
     None,
@@ -31,7 +31,7 @@ pub(super) enum What {
 }
 
 impl What {
-    /// What it is called in messages.
+    /// The kind's name in messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::None => "None",

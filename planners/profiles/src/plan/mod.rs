@@ -30,36 +30,36 @@ pub const VERSION: u32 = 1;
 /// A longer text is no plan: 128 stages with 1024 microbatches have a third of it.
 const LONGEST: usize = 64 << 20;
 
-/// One iteration of one pipeline as planned.
+/// An iteration of one pipeline as planned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contract {
     /// [`VERSION`].
     pub version: u32,
-    /// Who planned it: "perseus", "kareus", ...
+    /// The planner: "perseus", "kareus", ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planner: Option<String>,
     /// Whether it rests on made-up measurements.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
-    /// What a GPU draws that waits for another, which costs are relative to.
+    /// The power of a GPU that waits for another, to which costs are relative.
     #[serde(
         default,
         rename = "blocking_w",
         skip_serializing_if = "Option::is_none"
     )]
     pub blocking: Option<Watts>,
-    /// What the iteration is expected to take and use.
+    /// The expected time and energy of the iteration.
     #[serde(default, skip_serializing_if = "Totals::is_empty")]
     pub totals: Totals,
     /// Where the plan comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frontier: Option<Origin>,
-    /// What each GPU in a row does, from stage 0 on.
+    /// The instructions of each GPU in a row, from stage 0 on.
     pub stages: Vec<Stage>,
 }
 
-/// What an iteration is expected to take and use, of one GPU in each stage.
+/// The expected time and energy of an iteration, of one GPU in each stage.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Totals {
@@ -72,7 +72,7 @@ pub struct Totals {
     /// When all pipelines are done, which is later where another is late.
     #[serde(rename = "until_ms", skip_serializing_if = "Option::is_none")]
     pub until: Option<Millis>,
-    /// What the GPUs use until then, waiting included.
+    /// The energy of the GPUs until then, waiting included.
     #[serde(rename = "energy_j", skip_serializing_if = "Option::is_none")]
     pub energy: Option<Joules>,
     /// The energy less what waiting would have used in the same time (Perseus, equation 4).
@@ -111,26 +111,26 @@ pub struct Origin {
     /// An iteration's time with everything at the full clock: what a straggler's degree is relative to.
     #[serde(rename = "full_clock_ms")]
     pub full_clock: Millis,
-    /// Some of its points, from the shortest time on: time, and energy while no other pipeline is late.
+    /// Points of the frontier, from the shortest time on: time, and energy while no other pipeline is late.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<(Millis, Joules)>,
 }
 
-/// What one GPU of a row does in an iteration.
+/// The instructions of a GPU of a row in an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// Its place in the row, from 0.
+    /// The GPU's place in the row, from 0.
     pub stage: u32,
     /// In the order of execution.
     pub instructions: Vec<Instruction>,
 }
 
-/// One computation, or another operation that takes time.
+/// A computation, or another operation that takes time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instruction {
-    /// What is done: one of [`INSTRUCTIONS`], or what the engine calls its own.
+    /// The work: one of [`INSTRUCTIONS`], or the engine's own name.
     pub instruction: String,
     /// Of which microbatch, from 0.
     pub microbatch: u32,
@@ -151,10 +151,10 @@ pub struct Instruction {
     /// How long it is expected to take.
     #[serde(default, rename = "time_ms", skip_serializing_if = "Option::is_none")]
     pub time: Option<Millis>,
-    /// What it is expected to use.
+    /// The expected energy.
     #[serde(default, rename = "energy_j", skip_serializing_if = "Option::is_none")]
     pub energy: Option<Joules>,
-    /// What the GPU is expected to draw meanwhile.
+    /// The expected power of the GPU meanwhile.
     #[serde(default, rename = "power_w", skip_serializing_if = "Option::is_none")]
     pub power: Option<Watts>,
     /// How much later it may end without anything else beginning later. All instructions may use theirs at
@@ -167,7 +167,7 @@ pub struct Instruction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
-    /// Which part: "attention", "mlp", "recompute_attention", ... ([`partitions`]).
+    /// The partition: "attention", "mlp", "recompute_attention", ... ([`partitions`]).
     pub name: String,
     /// The kernel beside which the communication is launched, such as "norm_0".
     pub launch: String,
@@ -357,7 +357,7 @@ fn escaped(text: &str, longest: usize) -> String {
 }
 
 impl Instruction {
-    /// What it is called in messages.
+    /// The instruction's name in messages.
     fn label(&self) -> String {
         let Self {
             instruction,

@@ -5,7 +5,7 @@ use litd_units::Joules;
 use super::check::TOLERANCE;
 use super::{Contract, Origin};
 
-/// What can't be true of the plan's totals and of its frontier, in sentences.
+/// Contradictions in the plan's totals and its frontier, in sentences.
 pub(super) fn contradictions(plan: &Contract) -> impl Iterator<Item = String> {
     let totals = [until(plan), energy(plan)].into_iter().flatten();
     let frontier = plan.frontier.iter().flat_map(|it| frontier(it, plan));
@@ -33,7 +33,7 @@ fn until(plan: &Contract) -> Option<String> {
     })
 }
 
-/// What GPUs use includes what their instructions do.
+/// The GPUs' total energy includes that of their instructions.
 fn energy(plan: &Contract) -> Option<String> {
     let whole = plan.totals.energy?.0;
     let own = plan.instructions().filter_map(|(_, it)| it.energy);

@@ -163,8 +163,8 @@ fn four_jobs_of_different_models_and_schedules_are_served_at_once() {
     assert!(newer.0 > plans[0].0 && newer.1 != plans[0].1);
 }
 
-/// What training shows to be slower than its plan expects, on all ranks of a stage and beyond noise, becomes part
-/// of the job's model, and of its plan.
+/// An instruction that training shows to be slower than its plan expects, on all ranks of a stage and beyond
+/// noise, is changed in the job's model and in its plan.
 #[test]
 fn drift_makes_new_plans() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,7 +213,7 @@ fn drift_makes_new_plans() {
         log.contains("forward of stage 1 takes 130.0 % of what its plan expects: new plans follow"),
         "{log}"
     );
-    // It is in the model: another start plans the same.
+    // The change is in the model: a restarted server plans the same.
     drop(server);
     let server = Server::start(folder.path());
     assert_eq!(job.plan(&server, &id, 0), (newer, after));

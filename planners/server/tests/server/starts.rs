@@ -1,4 +1,4 @@
-//! What the server says and does when it starts.
+//! Messages and actions of the server at its start.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn two_servers_never_share_a_state_folder() {
     assert_eq!(server.ask_all(&id, 0)[0].0, 1);
 }
 
-/// What a plan depends on, one after the other: a plan is never older than what it was made from.
+/// Inputs of a plan, one after the other: a plan is never older than its inputs.
 #[test]
 fn other_settings_make_new_plans_of_all_jobs() {
     let folder = tempfile::tempdir().unwrap();
@@ -54,7 +54,7 @@ fn other_settings_make_new_plans_of_all_jobs() {
         (["--unit", "0.5"], "(blocking, profile, unit)"),
     ] {
         let server = Server::start_with(folder.path(), &options);
-        // Who waits for a newer plan gets it at once.
+        // A rank that waits for a newer plan gets it at once.
         let plans = server.ask_all(&id, version);
         version += 1;
         assert!(plans.iter().all(|plan| plan.0 == version), "{options:?}");
@@ -133,7 +133,7 @@ fn a_profile_that_lacks_what_the_schedule_does_is_refused_at_once() {
     assert!(refusal(folder.path(), &[]).contains("profile.csv: "));
 }
 
-/// Nobody on another machine is served without a token, unless that is said to be meant.
+/// Clients on other machines are not served without a token, unless the administrator allows it.
 #[test]
 fn other_machines_need_a_token() {
     let folder = tempfile::tempdir().unwrap();
@@ -194,7 +194,7 @@ fn interleaved_gpus_get_the_clocks_of_all_their_chunks() {
     assert_eq!(status, 400);
 }
 
-/// What a crash left half written was never answered, and spoils nothing that is.
+/// A message that a crash left half written was never answered, and does not spoil the ones before it.
 #[test]
 fn half_a_line_and_half_a_file_are_left_by_crashes_only() {
     let folder = tempfile::tempdir().unwrap();

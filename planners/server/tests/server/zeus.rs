@@ -24,7 +24,7 @@ fn python(script: &Path) -> Option<PathBuf> {
     })
 }
 
-/// It registers, fetches its schedules and follows them: what it locks, as the GPUs tell it.
+/// The client registers, fetches its schedules and follows them; its clock locks are read from the GPUs.
 #[test]
 fn the_unmodified_zeus_client_follows_its_schedule_on_the_gpus() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/zeus_client.py");
@@ -50,7 +50,7 @@ fn the_unmodified_zeus_client_follows_its_schedule_on_the_gpus() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    // It asked NVML for the clocks that there are; the state has what it told the server.
+    // The client asked NVML for the available clocks; the state has what it told the server.
     let journal = std::fs::read_to_string(folder.path().join("state/journal.jsonl")).unwrap();
     let lines = journal
         .lines()
@@ -65,10 +65,10 @@ fn the_unmodified_zeus_client_follows_its_schedule_on_the_gpus() {
         let info = infos.find(|info| info["rank"] == rank).unwrap();
         let known = &info["available_frequencies"];
         assert_eq!((&known[0], &known[1]), (&1980.into(), &1965.into()));
-        // What it was told is told again.
+        // The same clocks are sent again.
         let told = clocks(&server.ask(id, rank as u32, 0).join().unwrap().1);
-        // It begins at the fastest clock, locks what differs from before, in two iterations, and
-        // resets at its end.
+        // The client begins at the fastest clock, locks what differs from before, in two iterations, and resets at
+        // its end.
         let both = told.iter().chain(&told).map(|&clock| clock as u32);
         let mut wanted: Vec<u32> = std::iter::once(FASTEST).chain(both).collect();
         wanted.dedup();
