@@ -13,7 +13,7 @@ use crate::predict::{Configuration, Deployment};
 use crate::spec::{Spec, listings};
 use crate::table::{Request, Row, Subject, Table};
 
-/// What a request is predicted to take.
+/// The predicted time of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Served {
     /// Time per output token.
@@ -24,7 +24,7 @@ pub struct Served {
     pub power: Watts,
 }
 
-/// What kernels alone take of a step and of a prefill, all GPUs together: the engine's constants apart.
+/// The time of a step's and of a prefill's kernels, all GPUs together, without the engine's constants.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Kernels {
     /// Of one decode step.

@@ -33,7 +33,7 @@ pub enum Architecture {
     Cdna,
 }
 
-/// One GPU of a kind.
+/// A GPU of a kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
@@ -75,7 +75,7 @@ pub struct UnknownGpu {
     known: String,
 }
 
-/// What the data sheets say, in the data sheets' units.
+/// Numbers of the data sheets, in the data sheets' units.
 struct Sheet {
     name: &'static str,
     architecture: Architecture,

@@ -9,7 +9,7 @@ use crate::kernel::Setting;
 use crate::predict::{Configuration, Deployment, Metrics, Phase, PredictError};
 use crate::spec::Overlap;
 
-/// What is varied: every combination is a configuration.
+/// The choices that are varied: every combination is a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
     /// Requests side by side.
@@ -82,7 +82,7 @@ impl Grid {
     }
 }
 
-/// One way to overlap communication, with the program that has it.
+/// A way to overlap communication, with the program that has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
     /// The overlap; none: computing and communicating take turns.
@@ -96,9 +96,9 @@ pub struct Variant {
 pub struct Explored {
     /// The configuration.
     pub configuration: Configuration,
-    /// Its variant's place.
+    /// The variant's number.
     pub variant: usize,
-    /// What it takes.
+    /// The prediction.
     pub metrics: Metrics,
     /// Prefill by operator.
     pub prefill: Phase,
@@ -106,10 +106,10 @@ pub struct Explored {
     pub decode: Phase,
 }
 
-/// All of a sweep.
+/// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sweep {
-    /// What fits.
+    /// Configurations that fit in memory.
     pub explored: Vec<Explored>,
     /// Configurations left out because memory does not hold them.
     pub too_large: usize,
@@ -117,7 +117,7 @@ pub struct Sweep {
     pub indivisible: usize,
 }
 
-/// Which phases are predicted.
+/// The phases that are predicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phases {
@@ -125,7 +125,7 @@ pub enum Phases {
     Prefill,
     /// Decode alone.
     Decode,
-    /// Both.
+    /// Prefill and decode.
     Both,
 }
 

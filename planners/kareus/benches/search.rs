@@ -1,4 +1,4 @@
-//! One batch of a search: train, resample, score 600 candidates, choose 32. The limit is 100 ms on one core.
+//! A batch of a search: train, resample, score 600 candidates, choose 32. The limit is 100 ms on one core.
 
 #![allow(clippy::unwrap_used, reason = "in benches a panic is the report")]
 
@@ -60,7 +60,7 @@ fn main() -> Result<(), Nothing> {
     Ok(())
 }
 
-/// Something uneven, so that trees grow to their depth.
+/// An uneven result, so that trees grow to their depth.
 fn sample(at: usize, row: Row) -> Sample {
     let [clock, sms, launch] = row;
     let uneven = (at * 7919 % 101) as f64 / 1000.0;

@@ -21,9 +21,9 @@ pub(crate) struct Sizes {
     context_parallel: u32,
     hidden: f64,
     heads: f64,
-    /// All of a GPU's query heads together.
+    /// The width of a GPU's query heads together.
     query: f64,
-    /// All of a GPU's heads of keys, and as many of values.
+    /// The width of a GPU's heads of keys; that of values is the same.
     key: f64,
     mlp: f64,
     vocabulary: f64,
@@ -110,7 +110,7 @@ impl Sizes {
         all
     }
 
-    /// What the first stage does before its blocks, and after them in the backward pass.
+    /// The first stage's work before its blocks, and after them in the backward pass.
     pub(crate) fn embedding(&self, pass: &str) -> Sequence {
         let backward = pass == "backward";
         let bytes = if backward {
@@ -124,7 +124,7 @@ impl Sizes {
         sequence(&format!("{pass}/embedding"), all)
     }
 
-    /// What the last stage does after its blocks: norm, output layer and loss.
+    /// The last stage's work after its blocks: norm, output layer and loss.
     pub(crate) fn output(&self, pass: &str) -> Sequence {
         let backward = pass == "backward";
         let logits = self.tokens * self.vocabulary;
@@ -213,7 +213,7 @@ impl Sizes {
         (self.tensor_parallel > 1).then_some(one)
     }
 
-    /// One for keys and one for values, between the GPUs that share sequences.
+    /// The collectives of keys and of values, between the GPUs that share sequences.
     fn keys_and_values(&self, kind: CollectiveKind) -> impl Iterator<Item = Operation> + use<> {
         let one = Operation::Collective(Collective {
             kind,

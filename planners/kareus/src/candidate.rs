@@ -5,7 +5,7 @@ use std::fmt;
 use litd_units::Hertz;
 use serde::{Deserialize, Serialize};
 
-/// One way to execute a partition: the three decision variables of section 4.1.
+/// A way to execute a partition: the three decision variables of section 4.1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// The SM clock to which the GPU is locked.

@@ -11,7 +11,7 @@ use crate::results::Results;
 use crate::search::{Point, frontier};
 use crate::sums::pareto_sums;
 
-/// Which executions a microbatch may choose from. The paper's baselines and ablations are special cases.
+/// The executions from which a microbatch may choose. The paper's baselines and ablations are special cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Method {
     /// Whether it may be executed without overlap.
@@ -30,17 +30,17 @@ pub enum Overlapped {
     /// Nanobatching (section 3.2): every communication starts as early as it can, with the communication
     /// library's number of SMs.
     Nanobatching {
-        /// That number.
+        /// The SMs of the communication library.
         sms: u32,
     },
     /// With any candidate that has a result.
     Any,
 }
 
-/// Which clocks may be chosen.
+/// The clocks that may be chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clocks {
-    /// All that have results.
+    /// The clocks that have results.
     All,
     /// The highest of these.
     Highest,
@@ -88,7 +88,7 @@ impl Method {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Execution {
-    /// One operation after another.
+    /// Operations run one after another.
     Sequential,
     /// As partitions, with one candidate for each of [`Microbatch::overlapped`].
     Overlapped(Vec<Candidate>),
@@ -99,7 +99,7 @@ pub enum Execution {
 pub struct Choice {
     /// How long the microbatch takes.
     pub time: Millis,
-    /// What the GPU uses in that time, static energy included.
+    /// The GPU's energy in that time, static energy included.
     pub energy: Joules,
     /// Without static energy.
     pub dynamic: Joules,
@@ -190,7 +190,7 @@ pub fn microbatch(
     for (parts, sequential) in alternatives {
         match composed(of, parts, &others, results, method, sequential) {
             Ok(choices) => found.extend(choices),
-            // What has no results is no candidate, as long as something else is.
+            // A choice without results is left out, as long as another has some.
             Err(error) => failure = Some(error),
         }
     }

@@ -17,7 +17,7 @@ pub struct Searched {
     pub partition: String,
     /// How many candidates there were.
     pub candidates: usize,
-    /// What was found.
+    /// The results of the search.
     pub found: Found,
 }
 

@@ -18,12 +18,12 @@ pub struct Iteration {
     microbatches: Vec<(Microbatch, Vec<Choice>)>,
 }
 
-/// One plan of the frontier, realised with measured microbatches.
+/// A plan of the frontier, realised with measured microbatches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Planned {
-    /// What the iteration takes.
+    /// The time of the iteration.
     pub time: Millis,
-    /// What one GPU of each stage uses together, waiting included.
+    /// The energy of one GPU of each stage together, waiting included.
     pub energy: Joules,
     /// For each operation, in the order of the pipeline's graph, which microbatch it is and which of its choices
     /// it has: places in [`Iteration::microbatches`].

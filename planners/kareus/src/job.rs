@@ -1,4 +1,4 @@
-//! What an iteration consists of: partitions to search, and which microbatches they make.
+//! The parts of an iteration: partitions to search, and the microbatches that they make.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Job {
     pub partitions: Vec<Partition>,
     /// Every sequence: blocks without overlap, and what belongs to no block.
     pub sequences: Vec<Sequence>,
-    /// One forward and one backward microbatch for each stage.
+    /// The forward and the backward microbatch of each stage.
     pub microbatches: Vec<Microbatch>,
     /// Microbatches in an iteration.
     pub count: u32,
@@ -38,9 +38,9 @@ pub struct Microbatch {
     pub instruction: &'static str,
     /// Partitions, and how often each is executed.
     pub overlapped: Vec<(usize, u32)>,
-    /// What is executed instead of those in the sequential model.
+    /// The sequences that are executed instead of those in the sequential model.
     pub sequential: Vec<(usize, u32)>,
-    /// What is executed either way.
+    /// The sequences that are executed either way.
     pub others: Vec<(usize, u32)>,
 }
 
@@ -86,7 +86,7 @@ impl Job {
             });
             let (mut overlapped, mut sequential) = (Vec::new(), Vec::new());
             if training.recompute {
-                // What is computed again is what the forward pass computed: the same partitions.
+                // The recomputed part of the forward pass has the same partitions.
                 overlapped.extend(times(&forward, 0, layers));
                 sequential.push((0, layers));
             }

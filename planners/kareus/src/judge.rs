@@ -89,7 +89,7 @@ fn worse(points: &[Point]) -> Point {
     [0, 1].map(|at| 1.1 * points.iter().map(|it| it[at]).fold(0.0, f64::max))
 }
 
-/// Which pass found what is on the frontiers.
+/// The share of each pass in the candidates on the frontiers.
 fn shares(found: &[Found]) -> [f64; 5] {
     let mut counts = [0.0_f64; 5];
     for it in found.iter().flat_map(Found::frontier) {

@@ -1,10 +1,10 @@
-//! What a GPU does: computations, communications, and the partitions that they form.
+//! The work of a GPU: computations, communications, and the partitions that they form.
 
 use std::ops::{Add, Mul};
 
 use serde::{Deserialize, Serialize};
 
-/// What one execution asks of one GPU. Works add up.
+/// The work of one execution on one GPU. Works add up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// Floating-point operations of the matrix units (tensor cores), two for each multiply-add.
@@ -42,9 +42,9 @@ impl Mul<f64> for Work {
 /// A computation, or several short memory-bound ones in a row that count as one (section 4.5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Computation {
-    /// What it is called, unique within its partition: norm, linear_0, rope, attention, ...
+    /// The computation's name, unique within its partition: norm, linear_0, rope, attention, ...
     pub name: String,
-    /// What it asks of a GPU with all of that GPU's SMs.
+    /// The computation's work on a GPU with all of that GPU's SMs.
     pub work: Work,
 }
 
@@ -60,10 +60,10 @@ pub enum CollectiveKind {
     ReduceScatter,
 }
 
-/// One collective.
+/// A collective.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Collective {
-    /// What it does.
+    /// The kind.
     pub kind: CollectiveKind,
     /// The size of the whole buffer: of what is summed, or of what is there once all is gathered.
     pub bytes: f64,
@@ -75,7 +75,7 @@ pub struct Collective {
 /// SMs (section 4.5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Communication {
-    /// One after another; at least one.
+    /// The collectives, one after another; at least one.
     pub collectives: Vec<Collective>,
 }
 
@@ -83,16 +83,16 @@ pub struct Communication {
 /// the communication may start with any computation (section 4.2). A partition has ended once both have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its type, by which results are recorded: forward/attention, backward/mlp, ...
+    /// The partition's type, by which results are recorded: forward/attention, backward/mlp, ...
     pub name: String,
     /// In order, one after another; at least one. The work is a nanobatch's.
     pub computations: Vec<Computation>,
-    /// What runs beside them.
+    /// The communication that runs beside them.
     pub communication: Communication,
 }
 
-/// What is executed one after another, without overlap: a microbatch's block in the sequential model, or what
-/// belongs to no partition (embedding, output layer, loss).
+/// Operations executed one after another, without overlap: a microbatch's block in the sequential model, or
+/// operations of no partition (embedding, output layer, loss).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sequence {
     /// By which results are recorded: forward/sequential, forward/embedding, ...

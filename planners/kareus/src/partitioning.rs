@@ -6,16 +6,16 @@ use thiserror::Error;
 
 use crate::partition::{Collective, CollectiveKind, Communication, Computation, Partition, Work};
 
-/// One operation of a block, as it would be executed without overlap.
+/// An operation of a block, as it would be executed without overlap.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
     /// A computation.
     Computation {
-        /// What is computed: norm, linear, rope, attn, activation, ...
+        /// The computation: norm, linear, rope, attn, activation, ...
         name: String,
         /// To which part of a block it belongs; names of partitions are made of that.
         part: Part,
-        /// What it asks of a GPU. Without products of matrices it is memory-bound.
+        /// The work on a GPU. Without products of matrices it is memory-bound.
         work: Work,
     },
     /// A collective.
@@ -25,7 +25,7 @@ pub enum Operation {
 /// The parts of a block that partitions are named after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// None in particular: norms and additions belong to what they stand beside.
+    /// The part of norms and additions, which belong to their neighbours.
     None,
     /// Queries, keys and values.
     Qkv,
@@ -40,7 +40,7 @@ pub enum Part {
 /// A partition and how often a microbatch executes it in each block, both nanobatches together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repeated {
-    /// What is repeated.
+    /// The partition that is repeated.
     pub partition: Partition,
     /// How often, in each block.
     pub count: u32,
@@ -173,7 +173,7 @@ fn group(computations: &[(&str, Part, Work)]) -> Vec<Computation> {
         .collect()
 }
 
-/// What a segment is called: after its parts, or by its number where it has none.
+/// The name of a segment: after its parts, or by its number if it has none.
 fn label(parts: &mut Vec<Part>, number: usize) -> String {
     parts.sort_unstable();
     parts.dedup();

@@ -1,4 +1,4 @@
-//! What a profiler is: the one door through which times and energies come.
+//! The interface of profilers, through which all times and energies come.
 //!
 //! # What a profiler returns
 //! All of one GPU, and of **one** execution of what was profiled: a window's time and energy, divided by how
@@ -29,12 +29,12 @@ use thiserror::Error;
 use crate::candidate::Candidate;
 use crate::partition::{Partition, Sequence};
 
-/// What one execution took, on one GPU.
+/// The result of one execution, on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// How long it took; more than 0.
     pub time: Millis,
-    /// What the GPU used in that time, all in all; more than 0.
+    /// The energy of the GPU in that time, in total; more than 0.
     pub energy: Joules,
     /// The mean clock.
     pub clock: Hertz,
@@ -67,12 +67,12 @@ pub enum ProfilerError {
     Impossible { name: String, what: String },
 }
 
-/// Who knows times and energies: a record, a simulator, a GPU.
+/// The source of times and energies: a record, a simulator, a GPU.
 pub trait Profiler {
-    /// What the GPU draws with nothing to do.
+    /// The power of the idle GPU.
     fn static_power(&self) -> Watts;
 
-    /// One execution of a partition.
+    /// Measures one execution of a partition.
     ///
     /// # Errors
     /// If it has no such result, or the GPU can't do that: a clock that it does not have, more SMs than it
@@ -83,7 +83,7 @@ pub trait Profiler {
         candidate: Candidate,
     ) -> Result<Measurement, ProfilerError>;
 
-    /// One execution of a sequence without overlap.
+    /// Measures one execution of a sequence without overlap.
     ///
     /// # Errors
     /// As [`Self::partition`].

@@ -1,4 +1,4 @@
-//! What is known of a job's partitions and sequences.
+//! The known results of a job's partitions and sequences.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Nothing yet, of a GPU that draws so much in its ready state.
+    /// An empty set of results, of a GPU with this power in its ready state.
     #[must_use]
     pub fn new(static_power: Watts) -> Self {
         Self {
@@ -50,13 +50,13 @@ impl Results {
         }
     }
 
-    /// What is known of a partition.
+    /// The results of a partition.
     #[must_use]
     pub fn of_partition(&self, name: &str) -> &[(Candidate, Measurement)] {
         self.partitions.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// What is known of a sequence.
+    /// The results of a sequence.
     #[must_use]
     pub fn of_sequence(&self, name: &str) -> &[(Hertz, Measurement)] {
         self.sequences.get(name).map_or(&[], Vec::as_slice)

@@ -1,4 +1,4 @@
-//! Which candidates there are (appendices B and C).
+//! The space of candidates (appendices B and C).
 
 use litd_units::Hertz;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct Gpu {
     pub most_sms: u32,
     /// Products of matrices at the highest clock, in floating-point operations per second, from the data sheet.
     pub matrix_rate: f64,
-    /// What reaches another GPU of the same node, in bytes per second and direction, from the data sheet.
+    /// The data rate to another GPU of the same node, in bytes per second and direction, from the data sheet.
     pub link_rate: f64,
 }
 
@@ -214,7 +214,7 @@ impl Space {
         self.clocks.len() * self.sms.len() * self.launches.len()
     }
 
-    /// All of them: by clock, then by SMs, then by launch.
+    /// The candidates: by clock, then by SMs, then by launch.
     pub fn candidates(&self) -> impl Iterator<Item = Candidate> + '_ {
         let by_clock = |&clock| self.sms.iter().map(move |&sms| (clock, sms));
         let pairs = self.clocks.iter().flat_map(by_clock);

@@ -1,4 +1,5 @@
-//! What a calibration leaves: JSON with the constants, the corrections, and from which rows they are.
+//! The file of a calibration: JSON with the constants, the corrections, and the rows from which they were
+//! fitted.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -16,11 +17,11 @@ const FORMAT: &str = "litd-inference fitted 1";
 pub struct Training {
     /// The table's name.
     pub table: String,
-    /// Its kind.
+    /// The GPU's kind.
     pub kind: String,
     /// How many rows of it.
     pub rows: usize,
-    /// Their hash: of [`hash`].
+    /// The hash of the rows: of [`hash`].
     pub hash: String,
 }
 
@@ -32,7 +33,7 @@ pub struct Fitted {
     pub format: String,
     /// The GPU whose rows were fitted.
     pub gpu: Gpu,
-    /// Which rows.
+    /// The rows fitted.
     pub training: Vec<Training>,
     /// The constants.
     pub constants: Constants,

@@ -23,11 +23,11 @@ const ROWS: usize = 2_500;
 /// A measured kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// Its shape.
+    /// The kernel's shape.
     pub kernel: Kernel,
-    /// Its time.
+    /// The measured time.
     pub latency: Millis,
-    /// Its power.
+    /// The measured power.
     pub power: Option<Watts>,
     /// The power limit under which it ran.
     pub setting: Setting,
@@ -55,12 +55,12 @@ impl Sample {
     }
 }
 
-/// Which half of a table a row belongs to. Rows of one shape group are in the same.
+/// The half of a table to which a row belongs. Rows of a shape group are in the same half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// What is fitted.
+    /// Rows that are fitted.
     Train,
-    /// What is predicted.
+    /// Rows that are predicted.
     Test,
 }
 
@@ -187,7 +187,7 @@ fn power(from: &Constants, family: Family, measured: &[(&Gpu, Vec<Sample>)]) -> 
     )
 }
 
-/// What the model was off by at each sample.
+/// The model's error at each sample.
 #[must_use]
 pub fn corrections(model: &Analytic, samples: &[Sample]) -> Vec<Point> {
     let point = |it: &Sample| {

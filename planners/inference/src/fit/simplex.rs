@@ -4,7 +4,8 @@
 const EVALUATIONS: usize = 700;
 /// A run begins again from its best point with a smaller simplex, so often: it may have flattened.
 const RUNS: [f64; 3] = [0.5, 0.25, 0.1];
-/// What leaving the beginning costs, per squared logarithm: numbers that no row sets stay where they were.
+/// The cost of leaving the starting point, per squared logarithm: numbers that no row determines stay where
+/// they were.
 const TETHER: f64 = 1e-3;
 /// Numbers stay within this factor of where they began: beyond it nothing in the rows sets them.
 const FARTHEST: f64 = 30.0;

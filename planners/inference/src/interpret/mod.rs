@@ -23,7 +23,7 @@ pub struct Degrees {
 }
 
 impl Degrees {
-    /// One GPU.
+    /// A single GPU.
     pub const ONE: Self = Self {
         tp: 1,
         ep: 1,
@@ -77,12 +77,12 @@ pub enum InterpretError {
     NothingToOverlap { label: String },
 }
 
-/// What an operator of a layer is.
+/// The kind of an operator of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// A product.
     Product,
-    /// What only moves: copies, scatters, weighted sums of few terms.
+    /// Moves data only: copies, scatters, weighted sums of few terms.
     Movement,
     /// Attention over the KV cache, of which this is the product of queries and keys.
     Attention,
@@ -91,9 +91,9 @@ pub enum Action {
 /// An operator, ready for sizes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operator {
-    /// What breakdowns call it.
+    /// The operator's name in breakdowns.
     pub label: String,
-    /// What it is.
+    /// The operator's kind.
     pub action: Action,
     einsum: Einsum,
     /// Every symbol of it, once.

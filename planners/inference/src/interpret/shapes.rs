@@ -12,7 +12,7 @@ pub struct Shape {
     pub m: f64,
     /// Columns.
     pub n: f64,
-    /// What is summed over.
+    /// The size that is summed over.
     pub k: f64,
 }
 
@@ -50,7 +50,7 @@ impl Shape {
     }
 }
 
-/// Which symbols make each size.
+/// The symbols of each size.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Indices {
     groups: Vec<Symbol>,
@@ -79,7 +79,7 @@ impl Indices {
             einsum.symbols().filter(fits).collect()
         };
         let mut k = chosen(true, true, false);
-        // What one operand alone sums is summed within the product.
+        // A symbol that only one operand has and the result lacks is summed within the product.
         k.extend(chosen(true, false, false));
         k.extend(chosen(false, true, false));
         Self {

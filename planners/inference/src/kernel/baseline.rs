@@ -1,5 +1,5 @@
-//! What the paper compares with: constant TDP (appendix A), a roofline at both peaks, and a line in the
-//! number of operations per kernel family, as in Li et al. (appendix J).
+//! Baselines of the paper: constant TDP (appendix A), a roofline at both peaks, and a line in the number of
+//! operations per kernel family, as in Li et al. (appendix J).
 
 use litd_units::Millis;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Analytic, Estimate, Kernel, KernelModel, Setting};
 use crate::gpu::Gpu;
 
-/// Which.
+/// The baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {

@@ -5,7 +5,7 @@ use super::constants::CollectiveConstants;
 use super::{Collective, Kernel, Library, Work};
 use crate::gpu::{Gpu, Topology};
 
-/// What a launch from Python takes at least, ms; tables of eager launches start at this.
+/// The least time of a launch from Python, ms; tables of eager launches start at this.
 const EAGER: f64 = 0.044;
 /// Above this NCCL takes over from an engine's own all-reduce, bytes per rank.
 const CUSTOM_MOST: f64 = 8e6;
@@ -29,7 +29,7 @@ pub(super) fn work(
     let ranks = gpus.clamp(1.0, 1e6);
     let per_node = per_node.clamp(1.0, ranks);
     let bytes = bytes.max(0.0);
-    // What each rank sends, as a share of the buffer (a ring's; NCCL's bus bandwidth is by the same).
+    // The part of the buffer that each rank sends, as in a ring; NCCL defines bus bandwidth by the same.
     let part = (ranks - 1.0) / ranks;
     let wire = bytes
         * match collective {

@@ -39,7 +39,7 @@ constants!(
         compute,
         /// Tile intensity (m n / (m + n)) at which half of that is reached.
         intensity,
-        /// What filling and draining a block costs, us.
+        /// The time to fill and drain a block, us.
         prologue,
         /// Share of the memory bandwidth that enough blocks reach.
         bandwidth,
@@ -47,7 +47,7 @@ constants!(
         stream,
         /// Launch, us.
         launch,
-        /// What each further part of a split sum adds, us.
+        /// The time for each further part of a split sum, us.
         split,
         /// Share of the shorter of computing and moving that does not hide behind the longer.
         exposed,
@@ -63,7 +63,7 @@ constants!(
         compute,
         /// Head dimension at which half of it is reached.
         dim,
-        /// What a block of queries costs besides, us.
+        /// The additional time for a block of queries, us.
         prologue,
         /// Share of the memory bandwidth.
         bandwidth,
@@ -89,11 +89,11 @@ constants!(
         saturation,
         /// Tokens per page: lengths are rounded up to it.
         page,
-        /// What a pair of request and KV head costs, us on one multiprocessor.
+        /// The time for a pair of request and KV head, us on one multiprocessor.
         block,
         /// Launch, us.
         launch,
-        /// What merging the parts of a split sequence adds, us.
+        /// The time to merge the parts of a split sequence, us.
         merge,
         /// Share of the peak that products with few rows reach.
         compute,
@@ -118,7 +118,7 @@ constants!(
         moving,
         /// Launches, us.
         launch,
-        /// What an active expert costs, us on one multiprocessor.
+        /// The time for an active expert, us on one multiprocessor.
         expert,
         /// Share of the shorter of computing and moving that does not hide behind the longer.
         exposed,
@@ -138,13 +138,13 @@ constants!(
         rank,
         /// Message per rank at which the protocol for large ones takes over, KiB.
         protocol,
-        /// What that protocol costs besides, us.
+        /// The additional time of that protocol, us.
         large,
         /// Share of the link that the protocol for small messages reaches.
         small,
         /// Launch of an engine's own all-reduce in a graph, us.
         custom,
-        /// Its share of the link.
+        /// The protocol's share of the link.
         custom_bandwidth,
         /// Multiprocessors with which half of the link is filled.
         sms,
@@ -220,7 +220,7 @@ pub struct Constants {
     pub moe: MoeConstants,
     /// Collectives.
     pub collective: CollectiveConstants,
-    /// What only moves memory.
+    /// Constants of kernels that only move memory.
     pub memory: MemoryConstants,
     /// Engines.
     pub engine: EngineConstants,
@@ -235,13 +235,13 @@ impl Constants {
         super::defaults::shipped(architecture)
     }
 
-    /// What one would say without any measurement.
+    /// Guesses without any measurement.
     #[must_use]
     pub fn prior() -> Self {
         super::defaults::prior()
     }
 
-    /// Those of a family's power.
+    /// The constants of a family's power.
     #[must_use]
     pub fn power_of(&self, family: Family) -> &PowerConstants {
         &self.power[family as usize]

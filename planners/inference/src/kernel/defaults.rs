@@ -112,7 +112,7 @@ pub(super) fn shipped(architecture: Architecture) -> Constants {
     }
 }
 
-/// What one would say without any measurement: where fits of shipped constants begin.
+/// Guesses without any measurement: the starting point of fits of shipped constants.
 pub(super) fn prior() -> Constants {
     Constants {
         gemm: GemmConstants {

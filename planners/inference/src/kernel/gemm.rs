@@ -98,7 +98,7 @@ pub(super) fn work(
 }
 
 impl Shape {
-    /// What moves at least once: both operands and the result, which has 16 bits.
+    /// The bytes that move at least once: both operands and the result, which has 16 bits.
     fn bytes(self, precision: Precision) -> f64 {
         let Self { groups, m, n, k } = self;
         let weights = n * k * precision.weight_bytes();

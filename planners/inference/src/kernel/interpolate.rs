@@ -15,7 +15,7 @@ const NEIGHBOURS: usize = 8;
 const REACH: f64 = 1.5;
 /// A neighbour at no distance at all counts as if it were at this.
 const NEAREST: f64 = 0.02;
-/// What differs in kind is this far away.
+/// The distance of kernels that differ in kind.
 const OTHER_KIND: f64 = 100.0;
 
 /// A measured shape and what the analytic model was off by.
@@ -170,7 +170,7 @@ impl Interpolating {
         }
     }
 
-    /// What the neighbours say: the corrections of latency and power, in logarithms.
+    /// The correction by the neighbours, for latency and power, in logarithms.
     fn correction(&self, kernel: &Kernel) -> (f64, f64) {
         let points = &self.points[kernel.family() as usize];
         if points.is_empty() {

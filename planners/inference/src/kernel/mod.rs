@@ -84,7 +84,7 @@ impl Precision {
     }
 }
 
-/// Which collective.
+/// The collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
@@ -98,7 +98,7 @@ pub enum Collective {
     AllToAll,
 }
 
-/// Who runs a collective.
+/// The library that runs a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Library {
@@ -121,7 +121,7 @@ pub enum Kernel {
         m: f64,
         /// Columns of the result.
         n: f64,
-        /// What is summed over.
+        /// The size that is summed over.
         k: f64,
         /// Of the operands.
         precision: Precision,
@@ -134,7 +134,7 @@ pub enum Kernel {
         length: f64,
         /// Tokens of each that are in the cache already.
         prefix: f64,
-        /// Their heads.
+        /// The heads of queries and keys.
         heads: Heads,
         /// Whether a query sees only what is before it.
         causal: bool,
@@ -147,7 +147,7 @@ pub enum Kernel {
         batch: f64,
         /// Tokens in each one's cache, the new one included.
         length: f64,
-        /// Their heads.
+        /// The heads of queries and keys.
         heads: Heads,
         /// Of the KV cache and the activations.
         precision: Precision,
@@ -175,7 +175,7 @@ pub enum Kernel {
     },
     /// A collective over a node's GPUs, or over several nodes'.
     Collective {
-        /// Which.
+        /// The collective.
         collective: Collective,
         /// By whom.
         library: Library,
@@ -186,7 +186,7 @@ pub enum Kernel {
         /// The whole buffer: for an all-gather what is gathered, for a reduce-scatter what is reduced.
         bytes: f64,
     },
-    /// What moves memory and computes next to nothing: norms, activations, copies, transposes.
+    /// Moves memory and computes next to nothing: norms, activations, copies, transposes.
     Memory {
         /// Bytes read.
         read: f64,
@@ -220,7 +220,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// All.
+    /// The families.
     pub const ALL: [Self; 6] = [
         Self::Gemm,
         Self::ContextAttention,
@@ -257,7 +257,7 @@ pub struct Setting {
     pub clock: Option<f64>,
 }
 
-/// What a kernel is predicted to take.
+/// The prediction for a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// From its launch to its end.
@@ -289,12 +289,12 @@ pub trait KernelModel: Send + Sync {
     fn predict(&self, kernel: &Kernel, setting: &Setting) -> Estimate;
 }
 
-/// What a kernel has to do, and how long each part of it takes at the data sheet's power limit.
+/// A kernel's work, and the time of each part of it at the data sheet's power limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Work {
     /// The whole, ms.
     pub latency: f64,
-    /// What of it the clock sets, ms: the rest is launch, latencies and memory.
+    /// The part of the time that depends on the clock, ms: the rest is launch, latencies and memory.
     pub clocked: f64,
     /// Useful operations.
     pub flops: f64,
@@ -306,7 +306,7 @@ pub struct Work {
 
 /// No kernel is shorter, ms: what an empty one takes.
 const SHORTEST: f64 = 1e-3;
-/// None is longer, ms: eleven days. Sizes beyond all sense come out at this.
+/// The longest prediction, ms: eleven days. Sizes beyond all sense get this time.
 const LONGEST: f64 = 1e9;
 
 impl Work {
@@ -356,7 +356,7 @@ impl Analytic {
         &self.constants
     }
 
-    /// What a kernel does and how long its parts take, at the data sheet's power limit.
+    /// A kernel's work and the time of its parts, at the data sheet's power limit.
     #[must_use]
     pub fn work(&self, kernel: &Kernel, setting: &Setting) -> Work {
         let (gpu, constants) = (&self.gpu, &self.constants);

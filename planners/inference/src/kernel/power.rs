@@ -12,7 +12,7 @@ const CLOCK_EXPONENT: f64 = 2.2;
 /// The lowest share of the boost clock to which a limit can push.
 const LOWEST_CLOCK: f64 = 0.15;
 
-/// What a kernel would draw at the boost clock without a limit.
+/// The power of a kernel at the boost clock without a limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
     /// Share of the matrix peak in use.

@@ -1,11 +1,11 @@
-//! What vLLM's arguments say of a deployment: a command line as people write it, or a JSON object of the same.
+//! Reads a deployment from vLLM's arguments: a command line as people write it, or a JSON object of the same.
 
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::kernel::Precision;
 
-/// What the arguments say; the rest is ignored.
+/// The arguments that count; the rest is ignored.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EngineArgs {
     /// The model, a name or a path.

@@ -24,7 +24,7 @@ pub struct Experts {
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Model {
-    /// Its name.
+    /// The model's name.
     pub name: String,
     /// Layers.
     pub layers: f64,

@@ -92,7 +92,7 @@ const MODELS: [Sizes; 43] = [
     plain("phi-2", [32, 2560, 32, 32, 80, 10240, 51200], false),
 ];
 
-/// What publishers put around the names above.
+/// Prefixes and suffixes that publishers put around the names above.
 const AROUND: [&str; 9] = [
     "meta-",
     "-instruct",

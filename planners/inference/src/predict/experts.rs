@@ -89,7 +89,7 @@ mod tests {
         inter: 768.0,
     };
 
-    /// One token activates its 8 experts, 2 of them on each of 4 GPUs, with one tile each (Figure 2b).
+    /// A token activates its 8 experts, 2 of them on each of 4 GPUs, with one tile each (Figure 2b).
     #[test]
     fn one_token_activates_its_experts() {
         let effective = Effective::of(&QWEN, 1.0, 4.0, Routing::Uniform);

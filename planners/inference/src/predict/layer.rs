@@ -1,4 +1,4 @@
-//! One layer's operators: computing, collectives, and both overlapped in stages.
+//! The operators of a layer: computing, collectives, and both overlapped in stages.
 
 use litd_units::Millis;
 

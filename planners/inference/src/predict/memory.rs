@@ -1,4 +1,4 @@
-//! What a configuration keeps in each GPU's memory.
+//! Memory of a configuration on each GPU.
 
 use super::{Configuration, Deployment};
 
@@ -14,7 +14,7 @@ pub struct Footprint {
     pub cache: f64,
     /// Activations of a prefill.
     pub activations: f64,
-    /// What engines use of a GPU's memory.
+    /// The part of a GPU's memory that engines use.
     pub usable: f64,
 }
 
@@ -33,7 +33,7 @@ impl Footprint {
 }
 
 impl Deployment<'_> {
-    /// What a configuration keeps on each GPU.
+    /// The memory of a configuration on each GPU.
     #[must_use]
     pub fn footprint(&self, configuration: &Configuration) -> Footprint {
         let model = self.model;

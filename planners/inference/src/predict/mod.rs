@@ -19,11 +19,11 @@ pub use experts::Effective;
 pub use memory::Footprint;
 pub use rest::Extras;
 
-/// What is deployed.
+/// A model with the rest of its deployment.
 pub struct Deployment<'a> {
     /// The model.
     pub model: &'a Model,
-    /// Its layer, interpreted.
+    /// The model's layer, interpreted.
     pub program: &'a Program,
     /// The GPU's kernels.
     pub kernels: &'a dyn KernelModel,
@@ -35,11 +35,11 @@ pub struct Deployment<'a> {
     pub routing: Routing,
     /// Routing statistics, which count before `routing`: each expert's share of all assignments.
     pub shares: Option<&'a [f64]>,
-    /// What the listings leave out.
+    /// The operators that the listings leave out.
     pub extras: Extras,
     /// Whether prefill attention computes only what is before each token.
     pub causal: bool,
-    /// Who runs all-reduces.
+    /// The library that runs all-reduces.
     pub library: Library,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Deployment<'a> {
     }
 }
 
-/// One configuration of a deployment.
+/// A configuration of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Configuration {
     /// Requests side by side.
@@ -107,7 +107,7 @@ impl PredictError {
     }
 }
 
-/// What an operator takes of a phase. Energies are of all GPUs together.
+/// An operator's share of a phase. Energies are of all GPUs together.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Share {
     /// Time in computing.

@@ -1,11 +1,11 @@
-//! What the listings leave out, each by its name: norms, rotary embedding, activation, embedding, head.
+//! Operators that the listings leave out, by name: norms, rotary embedding, activation, embedding, head.
 
 use serde::Serialize;
 
 use super::{Configuration, Deployment, Share};
 use crate::kernel::{Kernel, Precision};
 
-/// Which of it counts.
+/// The operators that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Extras {
     /// Two norms with their residual sums in each layer.
@@ -21,7 +21,7 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// All of it: a whole model.
+    /// The whole model, with all operators.
     pub const ALL: Self = Self {
         norms: true,
         rope: true,
@@ -29,7 +29,7 @@ impl Extras {
         embedding: true,
         head: true,
     };
-    /// None: the listings as they stand.
+    /// The listings as they are.
     pub const NONE: Self = Self {
         norms: false,
         rope: false,

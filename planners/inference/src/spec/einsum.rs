@@ -1,4 +1,4 @@
-//! One equation: "bsm,miKh->bsiKh".
+//! An equation: "bsm,miKh->bsiKh".
 
 use std::fmt;
 

@@ -6,10 +6,10 @@ use super::{Place, SpecError};
 pub(super) enum Token {
     /// A name, dots included: `llm_model.EQS`.
     Name(String),
-    /// What stands between quotes.
+    /// The text between quotes.
     Text(String),
     Number(f64),
-    /// One of `=[](),+-*/`.
+    /// A sign of `=[](),+-*/`.
     Sign(char),
 }
 

@@ -22,14 +22,14 @@ pub struct Place {
     pub column: usize,
 }
 
-/// What is wrong with a specification, and where.
+/// An error in a specification, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecError {
     /// Where.
     pub place: Place,
     /// The line as it stands, for the pointer below it; empty where there is none.
     pub excerpt: String,
-    /// What is wrong, and what to write instead.
+    /// The error, and the correct form.
     pub what: String,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// What an operator computes.
+/// The computation of an operator.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Equation {
     /// An einsum.
@@ -93,13 +93,13 @@ pub struct Overlap {
 /// An operator of a layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Op {
-    /// What it computes.
+    /// The computation.
     pub equation: Equation,
     /// How it is shared.
     pub sharding: Sharding,
-    /// Its overlap with communication, if any.
+    /// The overlap with communication, if any.
     pub overlap: Option<Overlap>,
-    /// What breakdowns call it.
+    /// The operator's name in breakdowns.
     pub label: String,
     /// Where it is written.
     pub place: Place,
@@ -108,7 +108,7 @@ pub struct Op {
 /// A model's layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Its operators, in order.
+    /// The layer's operators, in order.
     pub ops: Vec<Op>,
     /// Symbols that this specification defines otherwise than Table 2 does, in order.
     pub overrides: Vec<(Symbol, Expression)>,

@@ -87,7 +87,7 @@ pub enum Expression {
 }
 
 impl Expression {
-    /// Its value; the first symbol that is not defined otherwise.
+    /// The expression's value, or the first undefined symbol.
     ///
     /// # Errors
     /// A symbol is not defined.

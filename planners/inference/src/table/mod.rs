@@ -19,7 +19,7 @@ use columns::{Columns, Record};
 
 pub use wholes::Request;
 
-/// What a table's rows measure.
+/// The kind of measurement in a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All.
+    /// The kinds.
     pub const ALL: [Self; 7] = [
         Self::Gemm,
         Self::ContextAttention,
@@ -93,12 +93,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What one row measures.
+/// The subject of a row's measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Subject {
     /// A kernel.
     Kernel(Kernel),
-    /// Several, one after the other.
+    /// Several kernels, one after the other.
     Layer(Vec<Kernel>),
     /// Requests to an engine in steady state.
     Request(Request),
@@ -107,13 +107,13 @@ pub enum Subject {
 /// A measured row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// Its line in the file, the head being line 1.
+    /// The line in the file, the head being line 1.
     pub line: u64,
-    /// What was measured.
+    /// The subject that was measured.
     pub subject: Subject,
-    /// Its time. Of requests: per output token.
+    /// The measured time. For requests: per output token.
     pub latency: Millis,
-    /// Its mean power, where it was measured. Of requests: of all GPUs together.
+    /// The mean power, if it was measured. For requests: of all GPUs together.
     pub power: Option<Watts>,
     /// The power limit under which it was, if the table tells.
     pub limit: Option<Watts>,
@@ -303,7 +303,7 @@ fn kind_of(columns: &Columns, name: &str, asked: Option<Kind>) -> Result<Kind, T
     }
 }
 
-/// What a file's name says of each kind.
+/// The parts of a file's name that hint at each kind.
 fn hints(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Gemm => &["gemm", "matmul"],

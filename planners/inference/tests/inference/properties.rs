@@ -1,4 +1,4 @@
-//! What holds for every model, GPU and configuration.
+//! Properties of every model, GPU and configuration.
 
 use litd_inference::gpu::Gpu;
 use litd_inference::interpret::{Degrees, Program};
@@ -129,7 +129,7 @@ fn any_kernel() -> impl Strategy<Value = Kernel> {
 }
 
 proptest! {
-    /// Whatever the shape: latency and power are positive numbers, and power is within the limit.
+    /// For every shape, latency and power are positive numbers, and power is within the limit.
     #[test]
     fn predictions_are_finite_and_within_the_limit(gpu in any_gpu(), kernel in any_kernel(), cap in 0.0..2000.0_f64, sms in 0..400_u32) {
         let model = Analytic::uncalibrated(gpu.clone());
@@ -183,7 +183,7 @@ proptest! {
         prop_assert!(b.energy().0 >= a.energy().0 * (1.0 - 1e-9), "decode {:?} {:?}", a.energy(), b.energy());
     }
 
-    /// What operators have adds up to the whole, and metrics to the request.
+    /// The sum over operators is the whole, and metrics agree with the request.
     #[test]
     fn breakdowns_add_up((model, degrees) in any_model(), gpu in any_gpu(), batch in 1..64_u32) {
         let program = program(&model);
@@ -244,7 +244,7 @@ fn any_text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever text is given: a specification or an error, never a panic, and the error's place is in the text.
+    /// Every text is a specification or an error, never a panic, and the error's place is in the text.
     #[test]
     fn any_text_is_a_specification_or_refused(text in prop_oneof![any_text(), any::<String>()]) {
         if let Err(error) = Spec::parse(&text) {
@@ -252,7 +252,7 @@ proptest! {
         }
     }
 
-    /// Whatever bytes are given: a table or an error. Heads are real ones, so that rows are looked at.
+    /// Every file is a table or an error. Heads are real ones, so that rows are looked at.
     #[test]
     fn any_bytes_are_a_table_or_refused(head in 0..4_usize, rows in prop_oneof![".*", "([0-9.,eE+-]*\n)*", "(([0-9]{1,6},){6}[0-9.]+\n)*"]) {
         let heads = ["m,n,k,latency_ms", "batch_size,isl,step,num_heads,num_key_value_heads,head_dim,latency_ms",

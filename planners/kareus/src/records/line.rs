@@ -1,8 +1,8 @@
-//! One line of recorded results.
+//! A line of recorded results.
 
 use serde::Deserialize;
 
-/// What a line says, in its own units, checked.
+/// The values of a line, in its own units, checked.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Line {
     #[serde(default)]

@@ -27,7 +27,7 @@ use crate::profile::{Measurement, Profiler as _};
 use crate::results::Results;
 use line::{Columns, Line};
 
-/// What was recorded, line by line; not yet held against a job.
+/// Recorded results, line by line; not yet compared with a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Records {
     lines: Vec<(usize, Line)>,
@@ -48,7 +48,7 @@ pub enum RecordError {
     StaticPower(String),
 }
 
-/// What a line is about: a name, a clock in bits, and a partition's SMs and launch.
+/// The subject of a line: a name, a clock in bits, and a partition's SMs and launch.
 type Key<'a> = (&'a str, u64, Option<(u32, usize)>);
 
 /// The first line of what a simulator made.

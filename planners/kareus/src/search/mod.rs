@@ -21,9 +21,9 @@ use rng::Rng;
 /// A candidate that was evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Evaluated {
-    /// Which one.
+    /// The candidate.
     pub candidate: Candidate,
-    /// What it took.
+    /// The result.
     pub measured: Measurement,
     /// Why it was evaluated.
     pub pass: Pass,
@@ -43,10 +43,10 @@ pub enum Stop {
     Exhausted,
 }
 
-/// What a search found.
+/// The results of a search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
-    /// All that was evaluated, in order.
+    /// The candidates evaluated, in order.
     pub evaluated: Vec<Evaluated>,
     /// By how much each batch improved the hypervolume, as a part of what it was before.
     pub improvements: Vec<f64>,
@@ -55,7 +55,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Those that no other beats in both time and total energy, by rising time.
+    /// The candidates that no other beats in both time and total energy, by rising time.
     #[must_use]
     pub fn frontier(&self) -> Vec<Evaluated> {
         let points: Vec<Point> = self.evaluated.iter().map(total).collect();
@@ -90,8 +90,8 @@ pub fn search<E>(
 /// A candidate that is to be evaluated, and why.
 pub type Asked = (Candidate, Pass);
 
-/// What a search whose answers so far are `known` would measure next, for whoever measures elsewhere; what it
-/// found if it is over. Candidates with an answer are not asked for again.
+/// The next candidates of a search whose results so far are `known`, for a caller that measures elsewhere;
+/// the search's results if it is over. Candidates with a result are not asked for again.
 ///
 /// # Errors
 /// The candidates without an answer of the batch at which the search stands: the caller's work, and no failure.

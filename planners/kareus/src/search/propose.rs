@@ -1,19 +1,19 @@
-//! One batch: surrogates, acquisition, selection (lines 3 to 13 of algorithm 1).
+//! A batch: surrogates, acquisition, selection (lines 3 to 13 of algorithm 1).
 
 use super::rng::Rng;
 use super::settings::{Pass, Settings};
 use super::staircase::{Point, Staircase};
 use super::trees::{Booster, GROWTH, Row};
 
-/// What is known of a candidate that was evaluated, in normalised units: the largest time and the largest total
-/// energy so far are 1.
+/// The result of a candidate, in normalised units: the largest time and the largest total energy so far are
+/// 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// The candidate's features.
     pub row: Row,
     /// How long it takes.
     pub time: f64,
-    /// Its dynamic energy.
+    /// The candidate's dynamic energy.
     pub dynamic: f64,
 }
 
@@ -36,8 +36,9 @@ impl Energies {
     }
 }
 
-/// Which of the candidates not yet tried are next, and which pass chose each: places in `rows`, at most
-/// [`Settings::batch`]. `static_power` is in units of energy by time. The same arguments give the same answer.
+/// The next of the candidates not yet tried, and the pass that chose each: places in `rows`, at most
+/// [`Settings::batch`]. `static_power` is in units of energy by time. The same arguments give the same
+/// result.
 ///
 /// Where several passes choose a candidate, it counts for the first, and the last pass gets one more (line 13).
 /// Where improvements are the same, as they are for all that improves nothing, less energy of that pass is

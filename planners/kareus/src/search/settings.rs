@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pass {
-    /// It was drawn before anything was known.
+    /// The candidate was drawn before there were results.
     Initial,
-    /// It promised the largest improvement in time and total energy.
+    /// The candidate promised the largest improvement in time and total energy.
     Total,
     /// The same with dynamic energy.
     Dynamic,
@@ -22,7 +22,7 @@ impl Pass {
     /// The passes of a batch, in their order.
     pub const OF_A_BATCH: [Self; 4] = [Self::Total, Self::Dynamic, Self::Static, Self::Uncertainty];
 
-    /// What it is called.
+    /// The pass's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

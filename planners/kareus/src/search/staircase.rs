@@ -76,7 +76,7 @@ impl Staircase {
         if !(energy < roof) {
             return 0.0;
         }
-        // What the point beats lies between `first` and `end`.
+        // The points that this one beats are those from `first` to `end`.
         let beaten = self.steps[first..].partition_point(|it| it[1] >= energy);
         let end = first + beaten;
         let until = self.steps.get(end).map_or(latest, |it| it[0]);

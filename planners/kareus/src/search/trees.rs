@@ -7,7 +7,7 @@
 /// The features of a candidate: clock, SMs, launch.
 pub const FEATURES: usize = 3;
 
-/// One row of features.
+/// A row of features.
 pub type Row = [f64; FEATURES];
 
 /// How trees grow.
@@ -19,7 +19,7 @@ pub struct Growth {
     pub depth: usize,
     /// How much of a leaf's value counts (`eta`).
     pub rate: f64,
-    /// What is added to a leaf's weight (`lambda`).
+    /// The number added to a leaf's weight (`lambda`).
     pub lambda: f64,
     /// The least weight in a leaf (`min_child_weight`).
     pub least_weight: f64,
@@ -90,7 +90,7 @@ impl Sums {
     }
 }
 
-/// What a tree is grown from.
+/// The data from which a tree is grown.
 struct Data<'a> {
     growth: &'a Growth,
     /// Distinct values of each feature, ascending.
@@ -260,7 +260,7 @@ impl Data<'_> {
     }
 }
 
-/// Those that go left first, each side in its order; how many they are.
+/// Sorts rows that go left before the others, each side in its order; returns their number.
 fn divide(rows: &mut [usize], goes_left: impl Fn(usize) -> bool) -> usize {
     let right: Vec<usize> = rows
         .iter()

@@ -40,7 +40,7 @@ impl Draw {
 
 const KILOWATT: Watts = Watts(1000.0);
 
-/// One microbatch of up to four partitions and two other parts, with a few results at a few clocks.
+/// A microbatch of up to four partitions and two other parts, with a few results at a few clocks.
 fn instance(seed: u64) -> (Job, Results) {
     let mut draw = Draw(seed);
     let mut template = job(4, 2, false);

@@ -248,7 +248,7 @@ fn appendix_c_searches_fewer() {
         (18, 900.0, 1410.0)
     );
     assert_eq!(attention.sms(), [3, 6, 9, 12, 15, 18, 21, 24, 27, 30]);
-    // All but the last linear (figure 3a), as in the artifact.
+    // The launches are all but the last linear (figure 3a), as in the artifact.
     assert_eq!(attention.launches(), [0, 1, 2, 3]);
     assert_eq!(attention.len(), 720);
     assert_eq!(attention.candidates().count(), 720);

@@ -156,7 +156,7 @@ fn repeated_results_count_with_their_mean_unless_they_contradict() {
 }
 
 proptest! {
-    /// Whatever is in a file, it is read or refused.
+    /// Every file is read or refused, without a panic.
     #[test]
     fn no_text_makes_the_reader_panic(text in "(name,frequency,sms,launch,time,energy\n)?[ -~\n\u{feff}\u{e9}]{0,200}") {
         let _ = read(&text);

@@ -223,7 +223,7 @@ fn a_small_space_is_exhausted_and_a_failure_ends_the_search() {
     assert_eq!((failed.err(), left), (Some("hot"), 12));
 }
 
-/// Whoever measures elsewhere asks, measures, and asks again: it is the same search.
+/// A caller that measures elsewhere asks, measures, and asks again: it is the same search.
 #[test]
 fn a_search_can_be_driven_from_outside() {
     let settings = Settings::for_computations(5);

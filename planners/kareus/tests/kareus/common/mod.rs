@@ -60,7 +60,7 @@ pub struct Sketch {
     pub asked: usize,
 }
 
-/// What it draws with nothing to do.
+/// The power of the idle GPU.
 pub const STATIC: Watts = Watts(80.0);
 
 impl Sketch {
