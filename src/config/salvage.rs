@@ -174,7 +174,21 @@ mod tests {
             // Not TOML.
             format!("mode = \"on\n{HOLD}"),
             format!("{HOLD}[law\nlaw = \"model\"\n"),
-            format!("            // What stands before a key.
+            format!("<<<<<<< ours\n{HOLD}=======\n>>>>>>> theirs\n"),
+            format!("{HOLD}{HOLD}"),
+            HOLD.replace("[caps]", "[caps"),
+            HOLD.replace("[caps]", "caps]"),
+            HOLD.replace("[caps]\n", ""),
+            HOLD.replace("[caps]\n", "[caps]]\n"),
+            HOLD.replace("[caps]\n", "caps.")
+                .replace("\nsafe", "\ncaps.safe")
+                + "= 5\n",
+            // A mistyped value, beside a safe budget.
+            HOLD.replace("\"hold\"", "\"hodl\""),
+            HOLD.replace("\"hold\"", "hold"),
+            HOLD.replace("\"hold\"", "\"hold"),
+            HOLD.replace("\"hold\"", "true"),
+            // What stands before a key.
             HOLD.replace("on_exit", "+on_exit"),
             HOLD.replace("on_exit", "$ on_exit"),
             HOLD.replace("on_exit", "- on_exit"),
