@@ -19,6 +19,9 @@ const GAP: Nanos = Nanos(10_000_000_000);
 /// Devices are read once a second: what comes sooner than so long after the last is the same reading.
 const APART: Nanos = Nanos(500_000_000);
 
+/// Devices that draw less than this share of the most of the last minute do not draw about as much.
+const NEAR: f64 = 0.9;
+
 /// Devices are read so often.
 const SECOND: Nanos = Nanos(1_000_000_000);
 
@@ -69,14 +72,15 @@ impl Drawn {
         }
     }
 
-    /// The most that the devices drew in a second of [`AVERAGED`]; nothing while less is known.
+    /// The most that the devices drew in a second of [`AVERAGED`], if they draw about as much now: a BMC that tells the
+    /// power of the moment tells less of the rest otherwise. Nothing while less than that time is known.
     pub fn most(&self, now: Nanos) -> Option<Watts> {
-        let known = self.seconds.front().zip(self.seconds.back());
-        let (first, last) = known.map(|(first, last)| (first.0, last.0))?;
-        if last < first + AVERAGED - SECOND || now >= last + GAP {
+        let (first, last) = self.seconds.front().zip(self.seconds.back())?;
+        if last.0 < first.0 + AVERAGED - SECOND || now >= last.0 + GAP {
             return None;
         }
-        self.seconds.iter().map(|it| it.1).reduce(Watts::max)
+        let most = self.seconds.iter().map(|it| it.1).reduce(Watts::max)?;
+        (last.1 >= most * NEAR).then_some(most)
     }
 }
 
@@ -132,11 +136,13 @@ mod tests {
 
     #[test]
     fn what_was_drawn_up_to_a_minute_ago_counts() {
-        let fell = |at: usize| (0..100).map(move |second| if second < at { 700.0 } else { 100.0 });
-        let (drawn, now) = of(fell(41));
+        let fell = |at, to| (0..100).map(move |second| if second < at { 700.0 } else { to });
+        let (drawn, now) = of(fell(41, 650.0));
         assert_eq!(drawn.most(now), Some(Watts(700.0)));
-        let (drawn, now) = of(fell(38));
-        assert_eq!(drawn.most(now), Some(Watts(100.0)));
+        let (drawn, now) = of(fell(38, 650.0));
+        assert_eq!(drawn.most(now), Some(Watts(650.0)));
+        let (drawn, now) = of(fell(41, 600.0));
+        assert_eq!(drawn.most(now), None);
     }
 
     /// A load that is low whenever it is looked at does not hide from a counter.
