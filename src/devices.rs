@@ -161,26 +161,45 @@ pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory
     let mut searches = Vec::with_capacity(Source::ALL.len());
     for source in Source::ALL {
         let search = search.clone();
-        searches.push((
-            source,
-            aside(move || litd_power::discover_within(&search, source, each))?,
-        ));
+        let (tell, parts) = mpsc::unbounded_channel();
+        let done = aside(move || {
+            litd_power::discover_in_parts(&search, source, each, |part| {
+                // Nobody waits for one that comes too late.
+                let _ = tell.send(part);
+            });
+        })?;
+        searches.push((source, done, parts));
     }
-    for (source, inventory) in searches {
-        match timeout_at(deadline, inventory).await {
-            Ok(Ok(inventory)) => found.extend(inventory),
-            Ok(Err(_)) | Err(_) => found.notices.push(
+    for (source, done, mut parts) in searches {
+        if !matches!(timeout_at(deadline, done).await, Ok(Ok(()))) {
+            found.notices.push(
                 Notice::new(
                     Severity::Error,
                     source.to_string(),
                     format!("their driver has not answered for {patience:?}"),
                 )
-                .remedy("they are left alone; restart litd once it answers"),
-            ),
+                .remedy("those that it has not told are left alone; restart litd once it answers"),
+            );
+        }
+        // What was found in time is there, whatever has not come after it.
+        while let Ok(part) = parts.try_recv() {
+            found.extend(part);
         }
     }
     found.sort();
+    found.notices.extend(other_tools(search, &found).await?);
     Ok(found)
+}
+
+/// What is to be said of other programs. Devices are found by then: nothing that others have running costs one.
+async fn other_tools(search: &Search, found: &Inventory) -> io::Result<Vec<Notice>> {
+    let identities = found.domains.iter().map(|it| it.identity());
+    let back_ends: Vec<String> = identities.map(|it| it.backend.clone()).collect();
+    let proc = search.proc.clone();
+    let told = aside(move || litd_power::other_tools(&proc, back_ends.iter().map(String::as_str)))?;
+    // It has a bound of its own; only a procfs of somebody's own making hangs.
+    let told = timeout(Duration::from_secs(1), told).await;
+    Ok(told.ok().and_then(Result::ok).unwrap_or_default())
 }
 
 fn has_gpu(found: &Inventory) -> bool {

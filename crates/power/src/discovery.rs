@@ -239,11 +239,41 @@ pub fn discover(search: &Search, source: Source) -> Inventory {
 /// serve all of a driver's devices at once may still block.
 #[must_use]
 pub fn discover_within(search: &Search, source: Source, patience: Duration) -> Inventory {
-    let mut found = found_by(search, source, patience);
-    if source == Source::ALL[0] {
-        found.notices.extend(missing_roots(search));
-    }
+    let mut found = Inventory::default();
+    discover_in_parts(search, source, patience, |part| found.extend(part));
     found
+}
+
+/// The same, for whoever waits no longer than for some time: each part is handed over as soon as it is found, so that
+/// what blocks after it costs none of its devices.
+pub fn discover_in_parts(
+    search: &Search,
+    source: Source,
+    patience: Duration,
+    mut found: impl FnMut(Inventory),
+) {
+    match source {
+        Source::Amd => match search.amd {
+            AmdBackEnd::Amdgpu => found(amdgpu::discover_within(search, patience)),
+            AmdBackEnd::RocmSmi => found(rocm_smi::discover_within(search, patience)),
+            AmdBackEnd::Off => {}
+        },
+        Source::Nvidia => match search.nvidia {
+            NvidiaBackEnd::Nvml => found(nvml::discover_within(search, patience)),
+            NvidiaBackEnd::Off => {}
+        },
+        Source::Cpus if search.cpus => {
+            found(powercap::discover_within(search, patience / 2));
+            found(hsmp::discover_within(search, patience / 2));
+        }
+        Source::Cpus => {}
+    }
+    if source == Source::ALL[0] {
+        found(Inventory {
+            notices: missing_roots(search).collect(),
+            ..Inventory::default()
+        });
+    }
 }
 
 /// Notices about roots that do not exist, which look like a node without devices.
@@ -258,24 +288,4 @@ fn missing_roots(search: &Search) -> impl Iterator<Item = Notice> {
         )
         .remedy("mount it there, or name the right place in [hardware]")
     })
-}
-
-fn found_by(search: &Search, source: Source, patience: Duration) -> Inventory {
-    match source {
-        Source::Amd => match search.amd {
-            AmdBackEnd::Amdgpu => amdgpu::discover_within(search, patience),
-            AmdBackEnd::RocmSmi => rocm_smi::discover_within(search, patience),
-            AmdBackEnd::Off => Inventory::default(),
-        },
-        Source::Nvidia => match search.nvidia {
-            NvidiaBackEnd::Nvml => nvml::discover_within(search, patience),
-            NvidiaBackEnd::Off => Inventory::default(),
-        },
-        Source::Cpus if search.cpus => {
-            let mut found = powercap::discover_within(search, patience / 2);
-            found.extend(hsmp::discover_within(search, patience / 2));
-            found
-        }
-        Source::Cpus => Inventory::default(),
-    }
 }

@@ -32,7 +32,7 @@ mod worker;
 pub use bus::{gpus_on_the_bus, lacks_a_cap, may_lack_a_cap};
 pub use discovery::{
     AmdBackEnd, Inventory, Notice, NvidiaBackEnd, Search, Severity, Source, discover,
-    discover_within,
+    discover_in_parts, discover_within,
 };
 pub use domain::{
     CapRange, ClockRange, DeviceKind, Handles, Identity, PowerDomain, ReadBack, Reading, Sharing,
@@ -40,5 +40,6 @@ pub use domain::{
 };
 pub use error::PowerError;
 pub use holder::Holder;
+pub use node::other_tools;
 pub use operation::{Operation, Reply};
 pub use worker::{Stopped, Worker};

@@ -198,24 +198,18 @@ impl Looks {
 
 /// A look. Users take turns, a process each, so that one user's many descriptors don't hide others'.
 fn look(proc: &Path, mut all: usize, share: usize) -> Vec<Client> {
-    let mut users: BTreeMap<u32, VecDeque<(u32, PathBuf)>> = BTreeMap::new();
-    for (pid, process) in sysfs::numbered(proc, "") {
-        if let Ok(there) = process.metadata() {
-            let own = users.entry(there.uid()).or_default();
-            own.push_back((pid, process));
-        }
-    }
-    // Users with few processes first: services, and ranks.
-    let mut turns: Vec<_> = users.into_values().map(|own| (share, own)).collect();
+    // Few processes first: those of services and of a user's ranks.
+    let users = processes(proc, all, share).into_values();
+    let mut turns: Vec<_> = users.map(|own| (share, own)).collect();
     turns.sort_by_key(|(_, own)| own.len());
     let mut turns = VecDeque::from(turns);
     let mut clients = Vec::new();
     while let Some((left, mut own)) = turns.pop_front() {
-        let Some((pid, process)) = own.pop_front() else {
+        let Some(pid) = own.pop_front() else {
             continue;
         };
         let most = left.min(all);
-        let cost = look_at(pid, &process, most, &mut clients);
+        let cost = look_at(pid, &proc.join(pid.to_string()), most, &mut clients);
         all = all.saturating_sub(cost);
         if all == 0 {
             break;
@@ -225,6 +219,43 @@ fn look(proc: &Path, mut all: usize, share: usize) -> Vec<Client> {
         }
     }
     clients
+}
+
+/// The processes of each user, at most `share`, and about `all` in all: each costs a look at least one. Where users
+/// have more, those who have most lose half of theirs until they fit.
+fn processes(proc: &Path, all: usize, mut share: usize) -> BTreeMap<u32, VecDeque<u32>> {
+    let mut users: BTreeMap<u32, VecDeque<u32>> = BTreeMap::new();
+    let mut count = 0;
+    // Not in a list of all of them first: users decide how many there are.
+    for process in sysfs::entries(proc) {
+        let name = process.file_name().and_then(OsStr::to_str);
+        let Some(pid) = name.and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Ok(there) = process.metadata() else {
+            continue;
+        };
+        let own = users.entry(there.uid()).or_default();
+        if own.len() >= share {
+            continue;
+        }
+        own.push_back(pid);
+        count += 1;
+        while count > all && share > 1 {
+            share /= 2;
+            users.values_mut().for_each(|own| own.truncate(share));
+            count = users.values().map(VecDeque::len).sum();
+        }
+        // One of each of so many users.
+        if count > all {
+            break;
+        }
+    }
+    for own in users.values_mut() {
+        own.shrink_to_fit();
+        own.make_contiguous().sort_unstable();
+    }
+    users
 }
 
 /// Examines a process's descriptors, at the cost of no more than so many. Returns the cost.
@@ -396,6 +427,31 @@ mod tests {
         // Where all is too much, users take turns.
         let few = pids(&look(proc, 700, 600));
         assert!(few.len() < 6 && few.ends_with(&[50, 51]), "{few:?}");
+    }
+
+    #[test]
+    fn users_with_very_many_processes_hide_nobody_elses_and_take_no_more_than_their_room() {
+        if !Uid::effective().is_root() {
+            return eprintln!("SKIPPED: made-up processes of several users take root");
+        }
+        let proc = tempfile::tempdir().unwrap();
+        let proc = proc.path();
+        for pid in 1..=120 {
+            let folder = proc.join(pid.to_string());
+            fs::create_dir(&folder).unwrap();
+            chown(&folder, Some(60_000 + pid / 100), None).unwrap();
+        }
+        process(proc, 500, 1000, 1);
+        let kept = |all, share| {
+            let users = processes(proc, all, share);
+            assert_eq!(users[&1000], [500]);
+            users.values().map(VecDeque::len).sum::<usize>()
+        };
+        // One user has 99, another 21, and the third one.
+        assert_eq!(kept(ALL, SHARE), 99 + 21 + 1);
+        assert_eq!(kept(100, 40), 40 + 21 + 1);
+        assert!((20..=50).contains(&kept(50, 40)));
+        assert_eq!(pids(&look(proc, 50, 40)), [500]);
     }
 
     #[test]

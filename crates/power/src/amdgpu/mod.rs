@@ -43,7 +43,7 @@ const TWO_DIES: [u64; 2] = [0x7408, 0x740c];
 const CAP: &str = "power1_cap";
 
 /// Programs that set these GPUs' caps.
-const OTHER_TOOLS: [&str; 4] = ["lactd", "corectrl_helper", "geopmd", "zeusd"];
+pub(crate) const OTHER_TOOLS: [&str; 4] = ["lactd", "corectrl_helper", "geopmd", "zeusd"];
 
 /// Finds all AMD GPUs below `search.sys`.
 #[must_use]
@@ -67,10 +67,6 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     late::look_at_all(candidates, patience, &mut found);
     keep_one_of_each_socket(&mut found);
     without_driver(&search.sys, &mut found.notices);
-    if !found.domains.is_empty() {
-        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
-        found.notices.extend(tools);
-    }
     if found.domains.is_empty() && found.notices.is_empty() {
         let notice = Notice::new(Severity::Info, "AMD GPUs", "there are none");
         found.notices.push(notice);

@@ -22,8 +22,8 @@ use nvml_wrapper::{Device, Nvml};
 use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::{DeviceKind, Identity, PowerDomain, ReadBack, Sharing};
 use crate::late::{self, Candidate, Look, Outcome};
+use crate::sysfs;
 use crate::worker::STACK;
-use crate::{node, sysfs};
 use gpu::Gpu;
 pub use keep::{COMMAND as KEEP, keep};
 pub use look::{COMMAND as LOOK, look};
@@ -40,7 +40,8 @@ const VENDOR: &str = "0x10de";
 const BACK_END: &str = "nvml";
 
 /// Programs that may set power limits as well, as `/proc/PID/comm` has them; the first is DCGM's.
-const OTHER_TOOLS: [&str; 5] = ["nv-hostengine", "nvidia-powerd", "zeusd", "lactd", "geopmd"];
+pub(crate) const OTHER_TOOLS: [&str; 5] =
+    ["nv-hostengine", "nvidia-powerd", "zeusd", "lactd", "geopmd"];
 
 /// `NVML_ERROR_GPU_NOT_FOUND`, which the wrapper does not have.
 const GPU_NOT_FOUND: u32 = 28;
@@ -98,10 +99,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
             return found;
         }
     }
-    if !found.domains.is_empty() {
-        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
-        found.notices.extend(tools);
-    } else if found.notices.is_empty() {
+    if found.domains.is_empty() && found.notices.is_empty() {
         let notice = Notice::new(Severity::Info, library, "the driver has no GPU");
         found.notices.push(notice);
     }

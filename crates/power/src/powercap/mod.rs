@@ -26,7 +26,7 @@ use crate::processor::Processor;
 use crate::sysfs;
 
 /// Programs that set these limits.
-const OTHER_TOOLS: [&str; 3] = ["thermald", "geopmd", "eard"];
+pub(crate) const OTHER_TOOLS: [&str; 3] = ["thermald", "geopmd", "eard"];
 
 /// A socket, and its die where dies have limits of their own.
 type Package = (u32, Option<u32>);
@@ -69,10 +69,6 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
             )
             .remedy("`modprobe intel_rapl_msr`; a virtual machine has none"),
         );
-    }
-    if !found.domains.is_empty() {
-        let tools = node::other_tools(&search.proc, &OTHER_TOOLS);
-        found.notices.extend(tools);
     }
     found.sort();
     found

@@ -2,7 +2,7 @@
 //! drivers (refusals, lies) is tested elsewhere.
 
 use crate::tree::gpu::{ADDRESS, device, gpu, hwmon, one};
-use crate::tree::{Tree, addresses, notice, only};
+use crate::tree::{Tree, addresses, notice, only, with_tools};
 use litd_power::amdgpu::discover;
 use litd_power::{CapRange, DeviceKind, Operation, PowerError, Reply, Severity, Sharing, Throttle};
 use litd_units::{Celsius, Hertz, Joules, Watts};
@@ -306,6 +306,6 @@ fn another_tool_that_sets_caps_is_noticed() {
     let tree = one();
     tree.put("proc/900/comm", "lactd\n");
     tree.put("proc/901/comm", "bash\n");
-    let found = discover(&tree.search());
+    let found = with_tools(discover, &tree);
     assert_eq!(notice(&found, Severity::Warning).subject, "lactd");
 }

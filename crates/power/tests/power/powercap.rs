@@ -7,9 +7,9 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use crate::tree::{Tree, addresses, notice, only};
+use crate::tree::{Tree, addresses, notice, only, with_tools};
 use litd_power::powercap::discover;
-use litd_power::{CapRange, DeviceKind, Operation, PowerError, Reply, Search, Severity};
+use litd_power::{CapRange, DeviceKind, Operation, PowerError, Reply, Search, Severity, Source};
 use litd_units::{Joules, Watts};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -550,8 +550,24 @@ fn a_zone_that_vanishes_is_gone() {
 fn another_tool_that_sets_limits_is_noticed() {
     let tree = one();
     tree.put("proc/77/comm", "thermald\n");
-    let found = discover(&tree.search());
+    let found = with_tools(discover, &tree);
     assert_eq!(notice(&found, Severity::Warning).subject, "thermald");
+}
+
+/// Whoever waits no longer for what comes after it has the part that was found.
+#[test]
+fn sockets_of_powercap_are_told_before_the_next_back_end_is_asked() {
+    let tree = one();
+    let mut parts = Vec::new();
+    let patience = Duration::from_secs(4);
+    litd_power::discover_in_parts(&tree.search(), Source::Cpus, patience, |part| {
+        // HSMP is there only once powercap has told what it has found.
+        let hwmon = "sys/class/hwmon/hwmon0";
+        tree.put(format!("{hwmon}/name"), "amd_hsmp_hwmon\n");
+        tree.put(format!("{hwmon}/power1_cap"), "360000000\n");
+        parts.push(addresses(&part));
+    });
+    assert_eq!(parts, [["cpu0"], ["cpu0"]]);
 }
 
 proptest! {

@@ -78,6 +78,20 @@ pub fn addresses(inventory: &Inventory) -> Vec<String> {
         .collect()
 }
 
+/// What is found, and then what is said of other programs: finding devices reads no process's name, for any user
+/// can have so many that it would take longer than the devices are waited for.
+pub fn with_tools(discover: fn(&Search) -> Inventory, tree: &Tree) -> Inventory {
+    let mut found = discover(&tree.search());
+    assert_eq!(found.notices, []);
+    let back_ends = found
+        .domains
+        .iter()
+        .map(|it| it.identity().backend.as_str());
+    let tools = litd_power::other_tools(&tree.path("proc"), back_ends);
+    found.notices.extend(tools);
+    found
+}
+
 /// The only domain.
 pub fn only(mut inventory: Inventory) -> Box<dyn PowerDomain> {
     assert_eq!(inventory.domains.len(), 1, "{inventory:?}");
