@@ -53,6 +53,13 @@ impl Node {
         node.put("sys/class/hwmon/hwmon1/name", "amd_hsmp_hwmon");
         node.put("sys/class/hwmon/hwmon2/name", "amd_hsmp_hwmon");
         node.set(Device::Hsmp, 400.0);
+        for cpu in 0..4 {
+            let topology = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            node.put(
+                &format!("{topology}/physical_package_id"),
+                &(cpu % 2).to_string(),
+            );
+        }
         node.put("smi/limit0", "700.00");
         node.put("smi/limit1", "700.00");
         node.put("smi/apps", "");
@@ -247,6 +254,11 @@ fn stranded_5_nor_has_one_that_is_reached_through_hsmp() {
     node.litd_dies();
     node.set(Device::Hsmp, 320.0);
     node.assert_stranded(&["cpu1 320 W, not 400 W"]);
+    // The first one's folder is missing, and the second one's says nothing of which it is.
+    node.put("sys/class/hwmon/hwmon1/name", "k10temp");
+    let (status, said) = node.check();
+    assert_eq!(status, 2, "{said}");
+    assert!(said.contains("cpu1"), "{said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::{DeviceKind, PowerDomain};
-use crate::{amdgpu, hsmp, nvml, powercap, rocm_smi};
+use crate::{amdgpu, hsmp, nvml, powercap, processor, rocm_smi};
 
 /// Where the back ends look. Every root can be put elsewhere, for containers and tests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,11 +214,9 @@ impl Inventory {
 fn order(a: &dyn PowerDomain, b: &dyn PowerDomain) -> Ordering {
     let key = |domain: &dyn PowerDomain| {
         let identity = domain.identity();
-        let number = identity.address.strip_prefix("cpu");
-        let number = number.and_then(|number| number.parse::<u32>().ok());
         (
             identity.kind == DeviceKind::Cpu,
-            number,
+            processor::number_in(&identity.address),
             identity.address.clone(),
         )
     };

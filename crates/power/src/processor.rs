@@ -1,9 +1,39 @@
 //! The processors of a node.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use crate::domain::{DeviceKind, Identity, ReadBack, Sharing};
 use crate::sysfs;
+
+/// What a socket is called: by the number that the hardware gives it, and where its dies have limits of their own by the
+/// die's too. A place among the sockets that are there at one start is no number: the undo journal of the next start
+/// names sockets so, and one that is missing then must not make another out of those that are there.
+pub(crate) fn address(number: u32, die: Option<u32>) -> String {
+    match die {
+        Some(die) => format!("cpu{number}-die{die}"),
+        None => format!("cpu{number}"),
+    }
+}
+
+/// The number and the die in such an address.
+pub(crate) fn number_in(address: &str) -> Option<(u32, Option<u32>)> {
+    let number = address.strip_prefix("cpu")?;
+    match number.split_once("-die") {
+        Some((number, die)) => Some((number.parse().ok()?, Some(die.parse().ok()?))),
+        None => Some((number.parse().ok()?, None)),
+    }
+}
+
+/// How many sockets the node has by its kernel's account; none where that does not tell.
+pub(crate) fn sockets(sys: &Path) -> Option<usize> {
+    let processors = sysfs::numbered(&sys.join("devices/system/cpu"), "cpu").into_iter();
+    let package = |(_, folder): (u32, PathBuf)| {
+        sysfs::number::<u32>(folder.join("topology/physical_package_id"))
+    };
+    let packages: BTreeSet<u32> = processors.filter_map(package).collect();
+    (!packages.is_empty()).then_some(packages.len())
+}
 
 /// The processors' maker, family and name, from `/proc/cpuinfo`. All processors of a node are
 /// alike.
@@ -59,15 +89,15 @@ impl Processor {
         self.is_epyc() && self.family < 0x19
     }
 
-    /// Socket `number` of the node, behind a back end and its driver.
-    pub fn socket(&self, number: u32, backend: &str, driver: &str) -> Identity {
+    /// The socket at `address`, behind a back end and its driver.
+    pub fn socket(&self, address: String, backend: &str, driver: &str) -> Identity {
         let model = match self.model.as_str() {
             "" => "CPU",
             model => model,
         };
         Identity {
             kind: DeviceKind::Cpu,
-            address: format!("cpu{number}"),
+            address,
             uuid: None,
             serial: None,
             model: model.to_owned(),
@@ -99,6 +129,11 @@ mod tests {
     fn a_processor_that_says_nothing_is_nobodys() {
         let processor = Processor::parse("CPU implementer\t: 0x41\n");
         assert!(!processor.is_epyc() && !processor.is_intel() && !processor.is_guest);
-        assert_eq!(processor.socket(1, "hsmp", "amd_hsmp").model, "CPU");
+        assert_eq!(
+            processor
+                .socket("cpu1".to_owned(), "hsmp", "amd_hsmp")
+                .model,
+            "CPU"
+        );
     }
 }

@@ -23,7 +23,7 @@ use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::Identity;
 use crate::late::{self, Candidate, Look, Outcome};
 use crate::node;
-use crate::processor::Processor;
+use crate::processor::{self, Processor};
 use crate::sysfs::{self, FileError, Step};
 use crate::worker::STACK;
 
@@ -46,10 +46,18 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let processor = Processor::read(&search.proc);
     let driver = node::driver(&search.sys, &search.proc, "amd_hsmp");
     let folders = folders(&search.sys);
+    let Some(numbers) = numbers(&search.sys, &folders) else {
+        // A message names its socket.
+        through_messages(search, &processor, &driver, patience, &mut found);
+        if found.domains.is_empty() && !folders.is_empty() {
+            found.notices.push(nobody_knows(&search.sys, folders.len()));
+        }
+        return found;
+    };
     let mut candidates = Vec::new();
-    for (number, folder) in &folders {
-        let identity = processor.socket(*number, "hsmp", &driver);
-        let (told, folder) = (identity.clone(), folder.clone());
+    for (number, folder) in numbers.into_iter().zip(folders) {
+        let identity = processor.socket(processor::address(number, None), "hsmp", &driver);
+        let told = identity.clone();
         let ask = move || examine(told.clone(), Box::new(Hwmon::new(folder.clone())));
         candidates.push(Candidate {
             identity,
@@ -57,35 +65,55 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
         });
     }
     late::look_at_all(candidates, patience, &mut found);
-    if folders.is_empty() {
-        through_messages(search, &processor, &driver, patience, &mut found);
-    }
+    found.sort();
     found
 }
 
-/// Each socket's number and folder. Folders are made in the order of the sockets: on one device, or on one device
-/// per socket, which has the socket's number also where another socket's driver did not come up.
-fn folders(sys: &Path) -> Vec<(u32, PathBuf)> {
-    let mut folders: Vec<(Option<String>, u32, PathBuf)> = port::folders(&sys.join("class/hwmon"))
-        .map(|(number, path)| (sysfs::link_name(&path.join("device")), number, path))
-        .collect();
-    folders.sort();
-    let numbers: Option<BTreeSet<u32>> = folders
-        .iter()
-        .map(|(device, ..)| number(device.as_deref()?))
-        .collect();
-    let told = numbers.filter(|it| it.len() == folders.len());
-    let numbers = told.unwrap_or_else(|| (0..).take(folders.len()).collect());
-    let paths = folders.into_iter().map(|(_, _, path)| path);
-    numbers.into_iter().zip(paths).collect()
+/// The sockets' folders, in the order in which their driver made them: that of the sockets.
+fn folders(sys: &Path) -> Vec<PathBuf> {
+    let parent = sys.join("class/hwmon");
+    port::folders(&parent).map(|(_, path)| path).collect()
 }
 
-/// The number in a device's name, such as `AMDI0097:01`.
-fn number(device: &str) -> Option<u32> {
-    let (_, number) = device.rsplit_once(':')?;
-    u32::from_str_radix(number, 16)
-        .ok()
-        .filter(|&it| it < SOCKETS.into())
+/// The sockets' numbers: their devices', where there is one for each; else their places, where no socket of the node
+/// lacks its folder. None where there are no folders, or nothing says which sockets they are: to guess would be to
+/// give one socket another one's cap.
+fn numbers(sys: &Path, folders: &[PathBuf]) -> Option<Vec<u32>> {
+    let told: Option<Vec<u32>> = folders.iter().map(|folder| number(folder)).collect();
+    let is_each = |told: &Vec<u32>| told.iter().collect::<BTreeSet<_>>().len() == told.len();
+    if let Some(told) = told.filter(is_each) {
+        return (!told.is_empty()).then_some(told);
+    }
+    let is_whole = processor::sockets(sys) == Some(folders.len());
+    is_whole.then(|| (0..).take(folders.len()).collect())
+}
+
+/// The number of the socket that a folder's device is of: the firmware's, such as `ID01`, which the driver
+/// goes by, else the one in the device's name, such as `AMDI0097:01`.
+fn number(folder: &Path) -> Option<u32> {
+    let device = folder.join("device");
+    let uid = sysfs::line(device.join("firmware_node/uid"));
+    let uid = uid.and_then(|uid| uid.strip_prefix("ID")?.parse().ok());
+    let named = || {
+        let name = match device.canonicalize() {
+            Ok(device) => device.file_name()?.to_str()?.to_owned(),
+            Err(_) => sysfs::link_name(&device)?,
+        };
+        u32::from_str_radix(name.rsplit_once(':')?.1, 16).ok()
+    };
+    uid.or_else(named).filter(|&it| it < SOCKETS.into())
+}
+
+/// What is to be said where some sockets' folders are missing, and those that are there do not say whose they are.
+fn nobody_knows(sys: &Path, count: usize) -> Notice {
+    let all =
+        processor::sockets(sys).map_or_else(|| "an unknown number".into(), |it| it.to_string());
+    let text = format!(
+        "{count} of {all} have limits, and nothing says which of them: they are left alone, for one would be taken for \
+         another"
+    );
+    Notice::new(Severity::Error, "CPU sockets", text)
+        .remedy("load their driver anew; `journalctl -k` may say what ails it")
 }
 
 /// A possible socket's answer to a test.
@@ -153,7 +181,8 @@ fn through_messages(
 }
 
 fn by_messages(path: &Path, processor: &Processor, driver: &str, number: u16) -> Candidate {
-    let identity = processor.socket(number.into(), "hsmp", driver);
+    let address = processor::address(number.into(), None);
+    let identity = processor.socket(address, "hsmp", driver);
     let (path, told) = (path.to_owned(), identity.clone());
     let ask = move || {
         let mut device = Device::new(path.clone(), number);

@@ -22,7 +22,7 @@ use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::Identity;
 use crate::late::{self, Ask, Candidate, Look, Outcome};
 use crate::node;
-use crate::processor::Processor;
+use crate::processor::{self, Processor};
 use crate::sysfs;
 
 /// Programs that set these limits.
@@ -46,11 +46,10 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let mut others = zones_of_memory(&folder, &mut zones, &mut found.notices);
     let processor = Processor::read(&search.proc);
     let driver = node::driver(&search.sys, &search.proc, "intel_rapl");
-    let by_die = zones.keys().any(|(_, die)| die.is_some());
     let mut candidates = Vec::new();
-    for (index, (package, zone)) in (0..).zip(zones) {
-        let number = if by_die { index } else { package.0 };
-        let identity = processor.socket(number, "powercap", &driver);
+    for (package, zone) in zones {
+        let address = processor::address(package.0, package.1);
+        let identity = processor.socket(address, "powercap", &driver);
         let ask = ask(
             identity.clone(),
             zone,

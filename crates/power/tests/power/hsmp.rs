@@ -31,6 +31,7 @@ fn socket(tree: &Tree, n: u32, limit: &str) {
 fn one() -> Tree {
     let tree = Tree::new();
     tree.put("proc/cpuinfo", EPYC);
+    tree.sockets(1);
     socket(&tree, 3, "360000000");
     tree
 }
@@ -63,6 +64,7 @@ fn a_socket_is_read_in_its_units() {
 #[test]
 fn sockets_are_numbered_as_their_driver_made_them() {
     let tree = one();
+    tree.sockets(2);
     socket(&tree, 10, "310000000");
     tree.put(format!("{}/name", hwmon(2)), "k10temp\n");
     let caps = |tree: &Tree| {
@@ -81,6 +83,50 @@ fn sockets_are_numbered_as_their_driver_made_them() {
     // A socket whose driver did not come up leaves the others' numbers alone.
     tree.remove(hwmon(10));
     assert_eq!(addresses(&discover(&tree.search())), ["cpu1"]);
+}
+
+/// The undo journal names sockets by their addresses: another one's would be written to.
+#[test]
+fn a_socket_whose_neighbours_sensors_did_not_come_up_is_not_taken_for_that() {
+    for device in ["amd_hsmp", "AMDI0097:00"] {
+        let tree = Tree::new();
+        tree.put("proc/cpuinfo", EPYC);
+        tree.sockets(2);
+        placed(&tree, device, 5, "amd_hsmp_hwmon", "360000000");
+        placed(&tree, device, 6, "amd_hsmp_hwmon", "310000000");
+        assert_eq!(addresses(&discover(&tree.search())), ["cpu0", "cpu1"]);
+        tree.remove(format!("sys/devices/{device}/hwmon/hwmon5"));
+        tree.remove(hwmon(5));
+        let found = discover(&tree.search());
+        match device {
+            "amd_hsmp" => {
+                assert_eq!(addresses(&found), [""; 0]);
+                let said = notice(&found, Severity::Error);
+                assert!(said.text.starts_with("1 of 2 have limits"), "{said}");
+            }
+            _ => assert_eq!(addresses(&found), ["cpu0"]),
+        }
+        // Nor where the kernel does not tell how many sockets there are.
+        tree.remove("sys/devices/system");
+        let found = discover(&tree.search());
+        assert_eq!(found.domains.len(), usize::from(device != "amd_hsmp"));
+    }
+}
+
+#[test]
+fn a_socket_has_the_number_that_its_firmware_gives_it() {
+    let tree = Tree::new();
+    tree.put("proc/cpuinfo", EPYC);
+    for (device, n, uid) in [("AMDI0097:00", 4, "ID01"), ("AMDI0097:01", 5, "ID00")] {
+        placed(&tree, device, n, "amd_hsmp_hwmon", &format!("{n}00000000"));
+        tree.put(
+            format!("sys/devices/{device}/firmware_node/uid"),
+            format!("{uid}\n"),
+        );
+    }
+    let mut found = discover(&tree.search());
+    assert_eq!(addresses(&found), ["cpu0", "cpu1"]);
+    assert_eq!(found.domains[0].cap().unwrap(), Watts(500.0));
 }
 
 #[test]

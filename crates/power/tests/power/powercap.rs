@@ -473,17 +473,30 @@ fn a_second_limit_in_memory_is_enforced_and_not_a_socket() {
     assert_eq!(only(discover(&tree.search())).cap().unwrap(), Watts(250.0));
 }
 
+/// A place among those that are there is no address: the undo journal names sockets by theirs, and a zone that is
+/// missing at the next start must not have another one's cap written to it.
 #[test]
-fn dies_with_limits_of_their_own_are_sockets() {
+fn dies_with_limits_of_their_own_are_sockets_and_keep_their_addresses() {
     let tree = one();
     tree.remove(zone("0"));
-    for (n, name) in (0..).zip(["package-0-die-0", "package-1-die-0", "package-0-die-1"]) {
+    let names = [
+        "package-0-die-0",
+        "package-1-die-0",
+        "package-10-die-0",
+        "package-0-die-1",
+    ];
+    for (n, name) in (0..).zip(names) {
         socket(&tree, n);
         tree.put(format!("{}/name", zone(&n.to_string())), name);
     }
     assert_eq!(
         addresses(&discover(&tree.search())),
-        ["cpu0", "cpu1", "cpu2"]
+        ["cpu0-die0", "cpu0-die1", "cpu1-die0", "cpu10-die0"]
+    );
+    tree.remove(zone("0"));
+    assert_eq!(
+        addresses(&discover(&tree.search())),
+        ["cpu0-die1", "cpu1-die0", "cpu10-die0"]
     );
 }
 
@@ -558,6 +571,7 @@ fn another_tool_that_sets_limits_is_noticed() {
 #[test]
 fn sockets_of_powercap_are_told_before_the_next_back_end_is_asked() {
     let tree = one();
+    tree.sockets(1);
     let mut parts = Vec::new();
     let patience = Duration::from_secs(4);
     litd_power::discover_in_parts(&tree.search(), Source::Cpus, patience, |part| {

@@ -61,6 +61,15 @@ impl Tree {
         fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).unwrap();
     }
 
+    /// The kernel's account of the node's sockets: two processors each.
+    pub fn sockets(&self, count: u32) {
+        for processor in 0..2 * count {
+            let topology = format!("sys/devices/system/cpu/cpu{processor}/topology");
+            let package = format!("{}\n", processor % count);
+            self.put(format!("{topology}/physical_package_id"), package);
+        }
+    }
+
     pub fn search(&self) -> Search {
         Search {
             sys: self.path("sys"),
