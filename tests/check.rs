@@ -247,6 +247,42 @@ fn stranded_4_nor_what_it_may_draw_for_moments() {
     node.assert_well();
 }
 
+/// The other zone of the socket has the limits that were found, and says nothing of the one that litd has changed.
+#[test]
+fn stranded_4_nor_in_the_zone_in_which_litd_has_changed_it() {
+    let node = Node::new();
+    node.litd_dies();
+    let zone = "sys/class/powercap/intel-rapl-mmio:0";
+    node.put(&format!("{zone}/name"), "package-0");
+    node.put(&format!("{zone}/constraint_0_name"), "long_term");
+    let file = format!("{zone}/constraint_0_power_limit_uw");
+    node.put(&file, "260000000");
+    node.assert_well();
+    node.put(
+        "run/litd/devices/cpu0.short-term",
+        "350000000 - 260000000 - 350000000 - intel-rapl-mmio",
+    );
+    node.assert_stranded(&["cpu0 260 W, not 350 W"]);
+}
+
+#[test]
+fn stranded_4_a_die_is_found_by_its_name() {
+    let node = Node::new();
+    node.litd_dies();
+    node.put("sys/class/powercap/intel-rapl:1/name", "package-0-die-1");
+    node.put(
+        "sys/class/powercap/intel-rapl:1/constraint_0_name",
+        "long_term",
+    );
+    let file = "sys/class/powercap/intel-rapl:1/constraint_0_power_limit_uw";
+    node.put(file, "260000000");
+    node.put(
+        "run/litd/baseline",
+        &format!("litd-baseline 1\nboot {BOOT}\npid {PID} {BORN}\ndevice cpu cpu0-die1 350000000"),
+    );
+    node.assert_stranded(&["cpu0-die1 260 W, not 350 W"]);
+}
+
 #[test]
 fn stranded_5_nor_has_one_that_is_reached_through_hsmp() {
     // The second socket is the second of the kernel's folders.

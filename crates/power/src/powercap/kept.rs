@@ -1,9 +1,10 @@
 //! The limits found on a socket, in a file: the undo journal has the long-term limit, which is the cap, and a litd
 //! after a crash restores the short-term one from here.
 //!
-//! `ADDRESS.short-term` has one line of six numbers, in microwatts, long before short: the limits found, those
-//! that are about to be written, and those before that. It exists from before the first write until both limits
-//! are restored.
+//! `ADDRESS.short-term` has one line of six numbers, in microwatts, long before short (`-` where a socket has
+//! one limit only): the limits found, those that are about to be written, and those before that; and what kind of
+//! zone they are written to, of which a socket may have two. It is there from before the first write until both
+//! limits are back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -14,8 +15,13 @@ use nix::fcntl::OFlag;
 
 use super::socket::{Limits, RESOLUTION};
 
-/// Six numbers of up to 20 digits are shorter.
+/// Six numbers of up to 20 digits and a word are shorter.
 const LONGEST: u64 = 256;
+
+const NUMBERS: usize = 6;
+
+/// In place of a limit that a socket does not have.
+const NONE: &str = "-";
 
 /// Limits found, and limits that may be there by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +44,13 @@ impl Record {
         let all = [self.found, self.wanted, self.before];
         let near = |one: u64, other: u64| one.abs_diff(other) < RESOLUTION;
         let long = all.iter().any(|it| near(it.long, now.long));
-        let short = now.short.is_some_and(|now| {
-            let mut shorts = all.iter().filter_map(|it| it.short);
-            shorts.any(|it| near(it, now))
-        });
+        let short = match now.short {
+            Some(now) => {
+                let mut shorts = all.iter().filter_map(|it| it.short);
+                shorts.any(|it| near(it, now))
+            }
+            None => self.found.short.is_none(),
+        };
         long && short
     }
 
@@ -72,27 +81,35 @@ impl Record {
         self.before != self.found && self.before.long.abs_diff(now.long) < RESOLUTION
     }
 
-    fn line(&self) -> Option<String> {
+    fn line(&self) -> String {
         let mut words = Vec::new();
         for limits in [self.found, self.wanted, self.before] {
             words.push(limits.long.to_string());
-            words.push(limits.short?.to_string());
+            words.push(
+                limits
+                    .short
+                    .map_or_else(|| NONE.to_owned(), |it| it.to_string()),
+            );
         }
-        Some(words.join(" ") + "\n")
+        words.join(" ")
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let numbers = text.split_whitespace().map(|it| it.parse().ok());
-        let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
-        let limits = |&long: &u64, &short: &u64| Limits {
-            long,
-            short: Some(short),
+        let words: Vec<&str> = text.split_whitespace().take(NUMBERS).collect();
+        let limits = |long: &str, short: &str| {
+            Some(Limits {
+                long: long.parse().ok()?,
+                short: match short {
+                    NONE => None,
+                    short => Some(short.parse().ok()?),
+                },
+            })
         };
-        match &numbers[..] {
+        match words[..] {
             [a, b, c, d, e, f] => Some(Self {
-                found: limits(a, b),
-                wanted: limits(c, d),
-                before: limits(e, f),
+                found: limits(a, b)?,
+                wanted: limits(c, d)?,
+                before: limits(e, f)?,
             }),
             _ => None,
         }
@@ -103,32 +120,39 @@ impl Record {
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
+    /// The kind of its zone, as powercap calls it.
+    kind: String,
 }
 
 impl Kept {
-    pub fn new(directory: &Path, address: &str) -> Self {
+    /// `kind`: that of the zone that is written to.
+    pub fn new(directory: &Path, address: &str, kind: &str) -> Self {
         Self {
-            path: directory.join(format!("{address}.short-term")),
+            path: path(directory, address),
+            kind: kind.to_owned(),
         }
     }
 
     /// The record, if it is complete.
     pub fn read(&self) -> Option<Record> {
-        let mut text = String::new();
-        let file = open(&self.path, OpenOptions::new().read(true)).ok()?;
-        file.take(LONGEST).read_to_string(&mut text).ok()?;
-        Record::parse(&text)
+        Record::parse(&text(&self.path)?)
     }
 
-    /// Replaces the record; at any moment the old one or the new one is there. A socket with one limit needs none.
-    /// Without the directory the daemon changes caps only to undo, which has to go on.
+    /// The kind of the zone that litd has changed of this socket and has not given back; one that was kept by an
+    /// older litd has none.
+    pub fn written(directory: &Path, address: &str) -> Option<String> {
+        let text = text(&path(directory, address))?;
+        Record::parse(&text)?;
+        text.split_whitespace().nth(NUMBERS).map(str::to_owned)
+    }
+
+    /// There is the old one or the new one, at any moment. Without
+    /// the directory the daemon changes caps only to undo, and that has to go on.
     ///
     /// # Errors
     /// The disk's; it names the file.
     pub fn write(&self, record: &Record) -> io::Result<()> {
-        let Some(line) = record.line() else {
-            return Ok(());
-        };
+        let line = format!("{} {}\n", record.line(), self.kind);
         match self.try_write(&line) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let text = format!("{}: {error}", self.path.display());
@@ -151,6 +175,17 @@ impl Kept {
     pub fn remove(&self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+fn path(directory: &Path, address: &str) -> PathBuf {
+    directory.join(format!("{address}.short-term"))
+}
+
+fn text(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    let file = open(path, OpenOptions::new().read(true)).ok()?;
+    file.take(LONGEST).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
@@ -176,15 +211,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(numbers: [u64; 6]) {
+        fn what_is_written_is_read(numbers: [u64; 6], has_one: bool) {
             let [a, b, c, d, e, f] = numbers;
+            let limits = |long, short| Limits { long, short: Some(short).filter(|_| !has_one) };
             let (found, wanted, before) = (limits(a, b), limits(c, d), limits(e, f));
             let record = Record { found, wanted, before };
             let place = tempfile::tempdir().unwrap();
-            let kept = Kept::new(place.path(), "cpu0");
+            let kept = Kept::new(place.path(), "cpu0", "intel-rapl");
             prop_assert_eq!(kept.read(), None);
             kept.write(&record).unwrap();
             prop_assert_eq!(kept.read(), Some(record));
+            let written = Kept::written(place.path(), "cpu0");
+            prop_assert_eq!(written.as_deref(), Some("intel-rapl"));
             kept.remove();
             prop_assert_eq!(kept.read(), None);
         }
@@ -192,9 +230,9 @@ mod tests {
         #[test]
         fn any_bytes_are_a_record_or_none(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let place = tempfile::tempdir().unwrap();
-            let kept = Kept::new(place.path(), "cpu0");
+            let kept = Kept::new(place.path(), "cpu0", "intel-rapl");
             fs::write(&kept.path, bytes).unwrap();
-            let _ = kept.read();
+            let _ = (kept.read(), Kept::written(place.path(), "cpu0"));
         }
     }
 

@@ -17,6 +17,7 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::kept::Kept;
 use self::socket::{Files, Socket};
 use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::Identity;
@@ -43,7 +44,12 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let mut found = Inventory::default();
     let folder = search.sys.join("class/powercap");
     let mut zones = zones(&folder, "intel-rapl:");
-    let mut others = zones_of_memory(&folder, &mut zones, &mut found.notices);
+    let written = |package: &Package| {
+        let directory = search.kept.as_ref()?;
+        Kept::written(directory, &processor::address(package.0, package.1))
+    };
+    let mut others = zones_of_memory(&folder, &mut zones, written, &mut found.notices);
+    leave_unwritten(&mut zones, written, &mut found.notices);
     let processor = Processor::read(&search.proc);
     let driver = node::driver(&search.sys, &search.proc, "intel_rapl");
     let mut candidates = Vec::new();
@@ -109,12 +115,17 @@ fn zones(folder: &Path, prefix: &str) -> BTreeMap<Package, PathBuf> {
 
 /// The zones in the same numbering as this one.
 fn zones_beside(zone: &Path) -> BTreeMap<Package, PathBuf> {
-    let name = zone.file_name().and_then(|it| it.to_str());
-    let prefix = name.and_then(|it| it.split_once(':'));
-    let beside = zone.parent().zip(prefix);
-    beside.map_or_else(BTreeMap::new, |(folder, (prefix, _))| {
-        zones(folder, &format!("{prefix}:"))
+    let folder = zone.parent();
+    folder.map_or_else(BTreeMap::new, |folder| {
+        zones(folder, &format!("{}:", kind(zone)))
     })
+}
+
+/// What powercap calls zones of this kind: `intel-rapl`, `intel-rapl-mmio`.
+fn kind(zone: &Path) -> String {
+    let name = zone.file_name().and_then(|it| it.to_str());
+    let kind = name.and_then(|it| it.split_once(':'));
+    kind.map_or_else(String::new, |(kind, _)| kind.to_owned())
 }
 
 /// `package-0`, or `package-0-die-1`.
@@ -126,18 +137,26 @@ fn package(name: &str) -> Option<Package> {
     }
 }
 
-/// Zones in memory-mapped registers: sockets that have no other are added to `zones`; the rest limit sockets that
-/// have one a second time.
+/// Zones in memory-mapped registers: sockets that have no other are added to `known`; the rest
+/// limit sockets that have one a second time. Of a socket's two zones the one that litd has `written` is it, until
+/// what was found is back there: a journal entry of the socket is of that zone's limits.
 fn zones_of_memory(
     folder: &Path,
     known: &mut BTreeMap<Package, PathBuf>,
+    written: impl Fn(&Package) -> Option<String>,
     notices: &mut Vec<Notice>,
 ) -> BTreeMap<Package, PathBuf> {
     let mut others = BTreeMap::new();
-    for (package, zone) in zones(folder, "intel-rapl-mmio:") {
-        if let Entry::Vacant(free) = known.entry(package) {
-            free.insert(zone);
-            continue;
+    for (package, mut zone) in zones(folder, "intel-rapl-mmio:") {
+        match known.entry(package) {
+            Entry::Vacant(free) => {
+                free.insert(zone);
+                continue;
+            }
+            Entry::Occupied(mut first) if written(&package) == Some(kind(&zone)) => {
+                std::mem::swap(first.get_mut(), &mut zone);
+            }
+            Entry::Occupied(_) => {}
         }
         let text = "limits this socket as well; the lower limit rules, and litd does not set it";
         notices.push(Notice::new(
@@ -150,7 +169,29 @@ fn zones_of_memory(
     others
 }
 
-/// The present cap, in microwatts (0 if that can't be read), and notices.
+/// Takes sockets away that litd has `written` through a zone which is not there: the limits in their other zone say
+/// nothing of what is owed to the first, and would be taken for it.
+fn leave_unwritten(
+    known: &mut BTreeMap<Package, PathBuf>,
+    written: impl Fn(&Package) -> Option<String>,
+    notices: &mut Vec<Notice>,
+) {
+    known.retain(|package, zone| {
+        let written = written(package).filter(|written| *written != kind(zone));
+        if let Some(written) = &written {
+            let text = format!(
+                "litd has changed its limits in {written}, which is not there; {} is left alone until they are back",
+                zone.display()
+            );
+            let address = processor::address(package.0, package.1);
+            let notice = Notice::new(Severity::Error, address, text);
+            notices.push(notice.remedy("load the driver that was there, and restart litd"));
+        }
+        written.is_none()
+    });
+}
+
+/// The cap that is there, in microwatts (0 if that can't be read), and what is to be said of it.
 fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
     let mut notice = |severity, text: String, remedy: &str| {
         notices.push(Notice::new(severity, subject, text).remedy(remedy));

@@ -166,7 +166,8 @@ impl Socket {
         default: u64,
         kept: Option<&Path>,
     ) -> Self {
-        let kept = kept.map(|directory| Kept::new(directory, &identity.address));
+        let kind = super::kind(&zone);
+        let kept = kept.map(|directory| Kept::new(directory, &identity.address, &kind));
         Self {
             identity,
             called: sysfs::line(zone.join("name")),

@@ -473,6 +473,73 @@ fn a_second_limit_in_memory_is_enforced_and_not_a_socket() {
     assert_eq!(only(discover(&tree.search())).cap().unwrap(), Watts(250.0));
 }
 
+const MEMORY: &str = "sys/class/powercap/intel-rapl-mmio:0";
+
+/// The other zone of the socket, with these limits.
+fn in_memory(tree: &Tree, long: u32, has_short: bool) {
+    tree.put(format!("{MEMORY}/name"), "package-0\n");
+    tree.put(format!("{MEMORY}/constraint_0_name"), "long_term\n");
+    tree.put(format!("{MEMORY}/{LONG}"), format!("{long}000000\n"));
+    if has_short {
+        tree.put(format!("{MEMORY}/constraint_1_name"), "short_term\n");
+        tree.put(
+            format!("{MEMORY}/{SHORT}"),
+            format!("{}000000\n", long * 6 / 5),
+        );
+    }
+}
+
+/// What one litd has lowered in one zone the next one gives back there, whichever zones have come since: each has
+/// limits of its own, and the lower one rules.
+#[test]
+fn a_limit_goes_back_in_the_zone_in_which_it_was_changed() {
+    for has_short in [false, true] {
+        let tree = one();
+        tree.put("run/others", "");
+        tree.remove(zone("0"));
+        in_memory(&tree, 350, has_short);
+        let mut cpu = only(discover(&with_memory(&tree)));
+        cpu.set_cap(Watts(300.0)).unwrap();
+        // It dies, and the module of the other zone is loaded.
+        socket(&tree, 0);
+        let found = discover(&with_memory(&tree));
+        let said = notice(&found, Severity::Info);
+        assert!(said.subject.ends_with("intel-rapl:0"), "{said}");
+        let mut cpu = only(found);
+        assert_eq!(cpu.read().unwrap().cap, Watts(300.0));
+        cpu.set_cap(Watts(350.0)).unwrap();
+        assert_eq!(tree.get(format!("{MEMORY}/{LONG}")), "350000000");
+        if has_short {
+            assert_eq!(tree.get(format!("{MEMORY}/{SHORT}")), "420000000");
+        }
+        assert_eq!(limits(&tree), both("350000000", "420000000"));
+        // From then on it is the usual one.
+        in_memory(&tree, 250, has_short);
+        assert_eq!(
+            only(discover(&with_memory(&tree))).cap().unwrap(),
+            Watts(350.0)
+        );
+    }
+}
+
+#[test]
+fn a_socket_whose_changed_zone_is_not_there_is_not_taken_for_its_other_one() {
+    let tree = one();
+    tree.put("run/others", "");
+    dies(&tree, &[300.0]);
+    in_memory(&tree, 350, true);
+    let away = tree.path("away");
+    std::fs::rename(tree.path(zone("0")), &away).unwrap();
+    let found = discover(&with_memory(&tree));
+    assert_eq!(addresses(&found), [""; 0]);
+    assert_eq!(notice(&found, Severity::Error).subject, "cpu0");
+    std::fs::rename(away, tree.path(zone("0"))).unwrap();
+    assert_eq!(
+        only(discover(&with_memory(&tree))).cap().unwrap(),
+        Watts(300.0)
+    );
+}
+
 /// A place among those that are there is no address: the undo journal names sockets by theirs, and a zone that is
 /// missing at the next start must not have another one's cap written to it.
 #[test]
