@@ -10,12 +10,14 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
 
+use super::GPU_NOT_FOUND;
 use super::session::aside;
 
 /// The first argument of a program that is to keep GPUs open.
@@ -28,9 +30,44 @@ const LONGEST: Duration = Duration::from_secs(3);
 /// A library that takes so long to open is not waited for any longer.
 const LAST: Duration = Duration::from_secs(15);
 
-/// The code of a program that is called with [`COMMAND`]; `arguments` are those after it: the library, and the
-/// GPUs' addresses as NVML writes them. It writes a line for each GPU once it has tried to open it (`+` or `-`,
-/// and the address), and ends with its standard input.
+/// A GPU whose driver refuses to open it is tried so often, after a pause each time: most say no for a moment only.
+const TRIES: u32 = 10;
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What became of a GPU that was to be kept open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is open.
+    Open,
+    /// It is not, and may forget its cap.
+    Refused,
+    /// The node has it no longer: there is no cap to forget.
+    Gone,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Open, Self::Refused, Self::Gone];
+
+    /// How it is told, before the GPU's address.
+    fn sign(self) -> char {
+        match self {
+            Self::Open => '+',
+            Self::Refused => '-',
+            Self::Gone => '~',
+        }
+    }
+
+    /// The outcome, and the GPU, that a line tells.
+    fn told(line: &str) -> Option<(Self, &str)> {
+        let told = |it: Self| Some((it, line.strip_prefix(it.sign())?));
+        Self::ALL.into_iter().find_map(told)
+    }
+}
+
+/// What a program does that is called with [`COMMAND`]; `arguments` are those after it: the library, and the GPUs'
+/// addresses as NVML writes them. It writes a line for each once it has tried to open it (an [`Outcome`]'s sign, and
+/// the address), and ends with its standard input.
 pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let Some(library) = arguments.next() else {
@@ -43,8 +80,10 @@ pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     thread::scope(|scope| {
         // A driver may hang for one GPU.
         for bus_id in &bus_ids {
-            let open = || tell(bus_id, open(&nvml, bus_id));
-            let _ = thread::Builder::new().spawn_scoped(scope, open);
+            let keep = || tell(bus_id, persist(PAUSE, || open(&nvml, bus_id)));
+            if thread::Builder::new().spawn_scoped(scope, keep).is_err() {
+                tell(bus_id, Outcome::Refused);
+            }
         }
         let _ = io::stdin().read_to_end(&mut Vec::new());
         // The threads of GPUs that hang are not waited for.
@@ -52,17 +91,32 @@ pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-fn open(nvml: &Nvml, bus_id: &str) -> bool {
-    // NVML gives a handle even of a GPU that was not opened.
-    let device = nvml.device_by_pci_bus_id(bus_id);
-    device
-        .and_then(|device| device.power_management_limit())
-        .is_ok()
+/// Tries again what is refused.
+fn persist(pause: Duration, mut open: impl FnMut() -> Outcome) -> Outcome {
+    for _ in 1..TRIES {
+        match open() {
+            Outcome::Refused => thread::sleep(pause),
+            outcome => return outcome,
+        }
+    }
+    open()
 }
 
-fn tell(bus_id: &str, is_open: bool) {
-    let sign = if is_open { '+' } else { '-' };
-    // Without a reader it ends soon.
+fn open(nvml: &Nvml, bus_id: &str) -> Outcome {
+    // A handle alone may be had of a GPU that was not opened.
+    let device = nvml.device_by_pci_bus_id(bus_id);
+    match device.and_then(|device| device.power_management_limit()) {
+        Ok(_) => Outcome::Open,
+        Err(
+            NvmlError::GpuLost | NvmlError::NotFound | NvmlError::UnexpectedVariant(GPU_NOT_FOUND),
+        ) => Outcome::Gone,
+        Err(_) => Outcome::Refused,
+    }
+}
+
+fn tell(bus_id: &str, outcome: Outcome) {
+    let sign = outcome.sign();
+    // Where nobody reads it any more it ends soon.
     let _ = io::stdout().write_all(format!("{sign}{bus_id}\n").as_bytes());
 }
 
@@ -75,8 +129,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Opens these GPUs in another process. `None` where it has not tried each of them, or has opened none, in
-    /// time: closing the session would close them.
+    /// Opens these GPUs in another process. `None` where it can't open one, or has opened none in the time that there
+    /// is: closing the session would close them, and their caps would rise.
     pub fn of(program: &Path, library: &Path, bus_ids: &BTreeSet<String>) -> Option<Self> {
         let mut child = Command::new(program)
             .arg0("litd")
@@ -93,19 +147,7 @@ impl Keeper {
             child: Some(child),
             waits_for: bus_ids.clone(),
         };
-        let mut untried = bus_ids.clone();
-        let (told, since) = (lines(output?)?, Instant::now());
-        let mut holds_any = false;
-        while !untried.is_empty() {
-            let patience = if holds_any { LONGEST } else { LAST };
-            let Ok(line) = told.recv_timeout(patience.saturating_sub(since.elapsed())) else {
-                break;
-            };
-            let (sign, bus_id) = line.split_at_checked(1)?;
-            untried.remove(bus_id);
-            holds_any |= sign == "+";
-        }
-        (untried.is_empty() || holds_any).then_some(keeper)
+        are_kept(&lines(output?)?, bus_ids).then_some(keeper)
     }
 
     /// The new session has opened a GPU. Returns whether it has opened all.
@@ -142,7 +184,32 @@ impl Drop for Keeper {
     }
 }
 
-/// The process's output, line by line, for as long as there is a reader.
+/// Whether such a process that tells this has these GPUs open. Only one whose driver hangs, so that closing it takes as
+/// long, is not waited for once others are open.
+fn are_kept(told: &Receiver<String>, bus_ids: &BTreeSet<String>) -> bool {
+    let (mut untried, since) = (bus_ids.clone(), Instant::now());
+    let mut holds_any = false;
+    while !untried.is_empty() {
+        let patience = if holds_any { LONGEST } else { LAST };
+        let line = match told.recv_timeout(patience.saturating_sub(since.elapsed())) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => return holds_any,
+            // It has ended, and holds none.
+            Err(RecvTimeoutError::Disconnected) => return false,
+        };
+        match Outcome::told(&line) {
+            Some((Outcome::Open, bus_id)) => {
+                untried.remove(bus_id);
+                holds_any = true;
+            }
+            Some((Outcome::Gone, bus_id)) => drop(untried.remove(bus_id)),
+            Some((Outcome::Refused, _)) | None => return false,
+        }
+    }
+    true
+}
+
+/// What it writes, line by line, for as long as anybody listens.
 fn lines(output: ChildStdout) -> Option<Receiver<String>> {
     let (told, lines) = mpsc::channel();
     let read = move || {
@@ -152,4 +219,56 @@ fn lines(output: ChildStdout) -> Option<Receiver<String>> {
     };
     aside(read).ok()?;
     Some(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether GPUs `a` and `b` are kept by a process that tells these lines, and lives or does not.
+    fn kept(lines: &[&str], lives: bool) -> bool {
+        let (tell, told) = mpsc::channel();
+        for line in lines {
+            tell.send((*line).to_owned()).unwrap();
+        }
+        let tell = Some(tell).filter(|_| lives);
+        let bus_ids = ["a", "b"].map(str::to_owned).into();
+        let kept = are_kept(&told, &bus_ids);
+        drop(tell);
+        kept
+    }
+
+    #[test]
+    fn a_gpu_that_could_not_be_opened_is_not_kept() {
+        assert!(kept(&["+a", "+b"], true));
+        assert!(!kept(&["+a", "-b"], true));
+        assert!(!kept(&["-a", "+b"], true));
+        assert!(!kept(&["-a", "-b"], true));
+        // One that the node has no longer forgets nothing, and one that hangs is not waited for.
+        assert!(kept(&["+a", "~b"], true));
+        assert!(kept(&["~a", "~b"], true));
+        assert!(kept(&["+a"], true));
+        // What has ended holds nothing, and what says something else is no keeper.
+        assert!(!kept(&["+a"], false));
+        assert!(!kept(&["+a", "b"], true));
+        assert!(!kept(&["+a", ""], true));
+    }
+
+    #[test]
+    fn a_driver_that_refuses_for_a_moment_is_asked_again() {
+        let after = |refusals: u32| {
+            let mut asked = 0;
+            let outcome = persist(Duration::ZERO, || {
+                asked += 1;
+                match asked > refusals {
+                    true => Outcome::Open,
+                    false => Outcome::Refused,
+                }
+            });
+            (outcome, asked)
+        };
+        assert_eq!(after(0), (Outcome::Open, 1));
+        assert_eq!(after(TRIES - 1), (Outcome::Open, TRIES));
+        assert_eq!(after(TRIES), (Outcome::Refused, TRIES));
+    }
 }
