@@ -187,19 +187,22 @@ pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory
         }
     }
     found.sort();
-    found.notices.extend(other_tools(search, &found).await?);
+    found.notices.extend(other_tools(search, &found).await);
     Ok(found)
 }
 
 /// What is to be said of other programs. Devices are found by then: nothing that others have running costs one.
-async fn other_tools(search: &Search, found: &Inventory) -> io::Result<Vec<Notice>> {
+async fn other_tools(search: &Search, found: &Inventory) -> Vec<Notice> {
     let identities = found.domains.iter().map(|it| it.identity());
     let back_ends: Vec<String> = identities.map(|it| it.backend.clone()).collect();
     let proc = search.proc.clone();
-    let told = aside(move || litd_power::other_tools(&proc, back_ends.iter().map(String::as_str)))?;
+    let look = move || litd_power::other_tools(&proc, back_ends.iter().map(String::as_str));
+    let Ok(told) = aside(look) else {
+        return Vec::new();
+    };
     // It has a bound of its own; only a procfs of somebody's own making hangs.
     let told = timeout(Duration::from_secs(1), told).await;
-    Ok(told.ok().and_then(Result::ok).unwrap_or_default())
+    told.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 fn has_gpu(found: &Inventory) -> bool {

@@ -143,11 +143,12 @@ impl Keeper {
             .spawn()
             .ok()?;
         let output = child.stdout.take();
-        let keeper = Self {
+        let mut keeper = Self {
             child: Some(child),
-            waits_for: bus_ids.clone(),
+            waits_for: BTreeSet::new(),
         };
-        are_kept(&lines(output?)?, bus_ids).then_some(keeper)
+        keeper.waits_for = kept(&lines(output?)?, bus_ids)?;
+        Some(keeper)
     }
 
     /// The new session has opened a GPU. Returns whether it has opened all.
@@ -184,29 +185,29 @@ impl Drop for Keeper {
     }
 }
 
-/// Whether such a process that tells this has these GPUs open. Only one whose driver hangs, so that closing it takes as
-/// long, is not waited for once others are open.
-fn are_kept(told: &Receiver<String>, bus_ids: &BTreeSet<String>) -> bool {
-    let (mut untried, since) = (bus_ids.clone(), Instant::now());
-    let mut holds_any = false;
+/// Those of these GPUs that such a process that tells this has open, and those whose drivers hang, so that closing them
+/// takes as long: they are not waited for once others are open. `None` where another one is not open there.
+fn kept(told: &Receiver<String>, bus_ids: &BTreeSet<String>) -> Option<BTreeSet<String>> {
+    let (mut kept, mut untried) = (bus_ids.clone(), bus_ids.clone());
+    let (mut holds_any, since) = (false, Instant::now());
     while !untried.is_empty() {
         let patience = if holds_any { LONGEST } else { LAST };
         let line = match told.recv_timeout(patience.saturating_sub(since.elapsed())) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => return holds_any,
+            Err(RecvTimeoutError::Timeout) if holds_any => break,
+            Err(RecvTimeoutError::Timeout) => return None,
             // It has ended, and holds none.
-            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(RecvTimeoutError::Disconnected) => return None,
         };
-        match Outcome::told(&line) {
-            Some((Outcome::Open, bus_id)) => {
-                untried.remove(bus_id);
-                holds_any = true;
-            }
-            Some((Outcome::Gone, bus_id)) => drop(untried.remove(bus_id)),
-            Some((Outcome::Refused, _)) | None => return false,
+        let (outcome, bus_id) = Outcome::told(&line)?;
+        match outcome {
+            Outcome::Open => holds_any = true,
+            Outcome::Gone => drop(kept.remove(bus_id)),
+            Outcome::Refused => return None,
         }
+        untried.remove(bus_id);
     }
-    true
+    Some(kept)
 }
 
 /// What it writes, line by line, for as long as anybody listens.
@@ -225,33 +226,34 @@ fn lines(output: ChildStdout) -> Option<Receiver<String>> {
 mod tests {
     use super::*;
 
-    /// Whether GPUs `a` and `b` are kept by a process that tells these lines, and lives or does not.
-    fn kept(lines: &[&str], lives: bool) -> bool {
+    /// Which of GPUs `a` and `b` are kept by a process that tells these lines, and lives or does not.
+    fn told(lines: &[&str], lives: bool) -> Option<String> {
         let (tell, told) = mpsc::channel();
         for line in lines {
             tell.send((*line).to_owned()).unwrap();
         }
         let tell = Some(tell).filter(|_| lives);
         let bus_ids = ["a", "b"].map(str::to_owned).into();
-        let kept = are_kept(&told, &bus_ids);
+        let kept = kept(&told, &bus_ids);
         drop(tell);
-        kept
+        kept.map(|kept| kept.into_iter().collect())
     }
 
     #[test]
     fn a_gpu_that_could_not_be_opened_is_not_kept() {
-        assert!(kept(&["+a", "+b"], true));
-        assert!(!kept(&["+a", "-b"], true));
-        assert!(!kept(&["-a", "+b"], true));
-        assert!(!kept(&["-a", "-b"], true));
+        let both = Some("ab".to_owned());
+        assert_eq!(told(&["+a", "+b"], true), both);
+        assert_eq!(told(&["+a", "-b"], true), None);
+        assert_eq!(told(&["-a", "+b"], true), None);
+        assert_eq!(told(&["-a", "-b"], true), None);
         // One that the node has no longer forgets nothing, and one that hangs is not waited for.
-        assert!(kept(&["+a", "~b"], true));
-        assert!(kept(&["~a", "~b"], true));
-        assert!(kept(&["+a"], true));
+        assert_eq!(told(&["+a", "~b"], true), Some("a".to_owned()));
+        assert_eq!(told(&["~a", "~b"], true), Some(String::new()));
+        assert_eq!(told(&["+a"], true), both);
         // What has ended holds nothing, and what says something else is no keeper.
-        assert!(!kept(&["+a"], false));
-        assert!(!kept(&["+a", "b"], true));
-        assert!(!kept(&["+a", ""], true));
+        assert_eq!(told(&["+a"], false), None);
+        assert_eq!(told(&["+a", "b"], true), None);
+        assert_eq!(told(&["+a", ""], true), None);
     }
 
     #[test]
