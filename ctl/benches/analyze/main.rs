@@ -30,7 +30,7 @@ const LIMIT: f64 = 256.0;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// What runs of litctl took.
+/// Time and memory of runs of litctl.
 struct Taken {
     /// The median, in seconds.
     time: f64,

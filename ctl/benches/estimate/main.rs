@@ -17,7 +17,7 @@ use flate2::write::GzEncoder;
 use measured::{amount, nothing};
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// What 23 million rows may take, in seconds and MiB.
+/// The limits for 23 million rows, in seconds and MiB.
 const SECONDS: f64 = 60.0;
 const MEBIBYTES: f64 = 512.0;
 const ROWS: u64 = 1_000 * 8 * 2_880;

@@ -20,7 +20,7 @@ fn whole(folder: &std::path::Path) -> String {
     made::write(folder, "fleet.csv", &made::csv(Row::all()))
 }
 
-/// What the report has of a node, but for its worth.
+/// The parts of a node's report, without its worth.
 const KEYS: [&str; 10] = [
     "node",
     "gpus",

@@ -24,7 +24,7 @@ fn noise(node: u64, gpu: u64, step: u64, what: u64) -> f64 {
     (number % 1_000) as f64 / 1_000.0 - 0.5
 }
 
-/// One reading.
+/// A reading.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     pub node: u64,
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// All, in order of time.
+    /// The readings, in order of time.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..STEPS).flat_map(|step| {
             (0..NODES * GPUS).map(move |at| Self {
@@ -110,7 +110,7 @@ pub fn csv(rows: impl Iterator<Item = Row>) -> String {
     text
 }
 
-/// What a row tells.
+/// A column of a row.
 type Value = fn(Row) -> f64;
 
 /// The same for Prometheus's backfill, by dcgm-exporter's names.

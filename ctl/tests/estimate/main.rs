@@ -28,7 +28,7 @@ fn litctl<S: AsRef<OsStr>>(args: &[S]) -> Output {
         .unwrap()
 }
 
-/// What it prints, as text.
+/// The printed text.
 fn said<S: AsRef<OsStr>>(args: &[S]) -> String {
     let output = litctl(args);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -36,14 +36,14 @@ fn said<S: AsRef<OsStr>>(args: &[S]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it prints with `--json`.
+/// The output with `--json`.
 fn estimate<S: AsRef<OsStr>>(args: &[S]) -> Value {
     let mut all = vec![OsStr::new("--json")];
     all.extend(args.iter().map(AsRef::as_ref));
     serde_json::from_str(&said(&all)).unwrap()
 }
 
-/// What it says where it ends with a mistake.
+/// The message of a run that ends with a mistake.
 fn mistake<S: AsRef<OsStr>>(args: &[S]) -> String {
     let output = litctl(args);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -1,4 +1,4 @@
-//! What somebody meets who tries it for the first time.
+//! Mistakes and surprises of a first-time user.
 
 use std::fs;
 
@@ -38,7 +38,7 @@ fn files_of_one_name_are_nodes_of_their_own() {
     let names = Vec::from_iter(nodes.map(|it| it["node"].as_str().unwrap()));
     assert_eq!(names, ["d1/smi", "d2/smi", "other"]);
     assert_eq!(report["input"]["earlier"], 0);
-    // Who names the node means one.
+    // With a node's name only that node is meant.
     args.extend(["--node".to_owned(), "n".to_owned()]);
     assert_eq!(estimate(&args)["nodes"].as_array().unwrap().len(), 1);
 }

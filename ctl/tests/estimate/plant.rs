@@ -63,7 +63,7 @@ fn longhorns_sgemm_is_as_it_was_found() {
         assert!(realloc <= slosh + 1e-9, "{node}");
         close(&node["spread_pct"], slosh, 1e-6);
     }
-    // One node's slowest GPU draws 247 to 260 W: something else than its cap holds it back.
+    // The slowest GPU of a node draws 247 to 260 W: something else than its cap holds it back.
     assert_eq!(held_back_by_others, 1);
     // By clock instead of pace the same spread comes out: their exponent is -1.00.
     let columns = columns.replace("pace=time_ms", "pace=");

@@ -139,18 +139,18 @@ fn a_real_prometheus_says_the_same_as_tables() {
     assert!(said.contains("400"), "{said}");
 }
 
-/// What the stand-in does besides answering.
+/// The stand-in's faults and limits.
 #[derive(Clone, Copy, Default)]
 struct Moods {
-    /// It is away for the first so many requests.
+    /// The stand-in is away for the first so many requests.
     away: u32,
-    /// It answers with so many points of a series at most.
+    /// The stand-in answers with so many points of a series at most.
     points: u64,
-    /// It wants a token.
+    /// The stand-in wants a token.
     token: bool,
     /// Reasons are told by counters of time, of so much a second.
     counters: Option<f64>,
-    /// Whose metrics it has.
+    /// The exporter whose metrics it has.
     exporter: Exporter,
 }
 
@@ -219,7 +219,7 @@ fn variants(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a series of a GPU has at a moment.
+/// The value of a GPU's series at a moment.
 fn told(name: &str, variant: usize, row: Row, second: f64) -> Option<String> {
     let limited = row.is_limited();
     Some(match name {
@@ -251,7 +251,7 @@ fn stand_in(moods: Moods) -> (String, Arc<AtomicU32>) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let number = count.fetch_add(1, Ordering::SeqCst);
-            // Who is gone needs no answer.
+            // A client that is gone needs no answer.
             let _ = answer(stream, moods, number);
         }
     });

@@ -32,7 +32,7 @@ fn nvidia_smi_needs_no_word_about_columns() {
     assert_eq!(node["hottest_is_slowest"], true);
     let named = estimate(&["--csv", &path, "--node", "a"]);
     assert_eq!(named["nodes"][0]["node"], "a");
-    // Its cap is all that it can have: power can't be moved to it.
+    // The GPU's cap is the highest that it can have: power can't be moved to it.
     let full = estimate(&["--csv", &path, "--max-cap-w", "700"]);
     assert_eq!(full["nodes"][0]["bound"]["gpu_realloc_throughput_pct"], 0.0);
     assert!(

@@ -137,7 +137,7 @@ fn damage_is_told_and_the_rest_is_read() {
     let path = place.path().join("audit.jsonl");
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    // One is altered, one is gone, one is half there.
+    // A record is altered, another is gone, a third is half there.
     let altered = lines[0].replace("600", "700");
     let torn = &lines[4][..30];
     fs::write(&path, [&altered, lines[1], lines[3], torn, "\n"].join("\n")).unwrap();

@@ -30,7 +30,7 @@ const MICROBATCHES: f64 = 8.0;
 const WORK: [f64; STAGES] = [1.0, 0.85];
 /// The clocks that are planned with: the highest is one that all GPUs hold below their caps.
 const CLOCKS: [u32; 6] = [1630, 1545, 1460, 1375, 1290, 1205];
-/// What a GPU draws while it waits for another.
+/// The power of a GPU that waits for another.
 const BLOCKING: Watts = Watts(75.0);
 /// The GPU that gets hot: the slow one of the first pipeline's first stage.
 const HOT: usize = 4;
@@ -55,7 +55,7 @@ fn healthy() -> Scenario {
     scenario(0.075, 0.0)
 }
 
-/// What a stage does at each clock, as a profiler would have measured it.
+/// A stage's time and energy at each clock, as a profiler would have measured them.
 fn profile() -> String {
     let mut csv = "stage,instruction,frequency,time,energy\n".to_owned();
     for (stage, work) in WORK.iter().enumerate() {
@@ -153,7 +153,7 @@ impl Planner {
                 self.ask("POST", &target, &rank);
             }
         }
-        // Nobody gets a schedule before all have asked for theirs.
+        // No rank gets a schedule before all have asked for theirs.
         thread::scope(|scope| {
             for rank in 0..STAGES * PIPELINES * GPUS {
                 let planner = &*self;
@@ -212,7 +212,7 @@ impl Node {
         }
     }
 
-    /// One iteration of the stage: how long it computes, and with which energy.
+    /// Runs an iteration of the stage: how long it computes, and with which energy.
     fn iterate(&mut self) -> (Millis, Joules) {
         self.job.run_iteration();
         let (length, energy) = {
@@ -256,14 +256,14 @@ impl Node {
     }
 }
 
-/// What an iteration of the whole job took, and each pipeline's energy.
+/// The time of an iteration of the whole job, and each pipeline's energy.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     time: Millis,
     energy: [Joules; PIPELINES],
 }
 
-/// All of it.
+/// The nodes of the job, and the server of their plans.
 struct Cluster {
     nodes: Vec<Node>,
     planner: Planner,

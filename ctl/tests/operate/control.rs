@@ -453,7 +453,7 @@ fn top_needs_a_terminal() {
     assert!(daemon.asked().is_empty());
 }
 
-/// What a terminal gets to see of top until it is quit, and how top ends.
+/// The output of top on a terminal until it is quit, and how top ends.
 fn top_on_a_terminal(socket: &Path) -> (String, Output) {
     litd_rig::on_a_terminal(command(socket, &["top"]), b"q").unwrap()
 }

@@ -109,7 +109,7 @@ impl Node {
         command.output().unwrap()
     }
 
-    /// What a command says that is to succeed.
+    /// The text of a command that must succeed.
     fn text(&self, arguments: &[&str]) -> String {
         let output = self.litctl(arguments);
         assert!(output.status.success(), "{output:?}");
@@ -161,7 +161,7 @@ fn caps_are_back_before_the_epilog_ends() {
     let mut job = node.attach("train", 0..8);
     assert_eq!(node.jobs(), ["slurm-41/train"]);
     node.play_until_steered(&mut job);
-    // Its ranks are connected still, and no time passes for the daemon meanwhile.
+    // The job's ranks are still connected, and no time passes for the daemon meanwhile.
     let epilog = node.script("epilog", 41, "0,1,2,3,4,5,6,7", "");
     assert!(epilog.status.success(), "{epilog:?}");
     assert!(node.is_back(), "{:?}", node.held());
@@ -240,7 +240,7 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
     node.enter(9);
     let prolog = node.script("prolog", 9, "0-1", "nightly,litd=off");
     assert!(prolog.status.success(), "{prolog:?}");
-    // What litd had done there is undone first, and the others make room for it.
+    // Changes that litd made there are undone first, and the other GPUs make room for it.
     let spared = |node: &Node| node.held()[..2] == found[..2];
     assert!(spared(&node), "{:?}", node.held());
     let mut job = node.attach("train", 0..2);
@@ -346,7 +346,7 @@ fn socket(folder: &TempDir) -> PathBuf {
 fn without_a_daemon_no_job_fails() {
     let folder = tempfile::tempdir().unwrap();
     assert_harmless(&socket(&folder), "is litd running?");
-    // One that died has left its socket.
+    // A daemon that died has left its socket.
     drop(UnixListener::bind(socket(&folder)).unwrap());
     assert_harmless(&socket(&folder), "is litd running?");
 }

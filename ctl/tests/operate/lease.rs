@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::LITCTL;
 
-/// What the node may draw when nobody is asked.
+/// The power that the node may draw without a lease.
 const SAFE: f64 = 4800.0;
 
 const CONFIG: &str = "mode = \"steer\"\npolicy = \"gpu-realloc\"\ncaps.safe_budget = 4800\n";
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// What all GPU caps add up to.
+    /// The sum of all GPU caps.
     pub fn sum(&self) -> f64 {
         let held = self.rig.ledger().held();
         held[..8].iter().copied().sum::<Watts>().0
@@ -143,7 +143,7 @@ fn a_config_map_rules_until_it_or_who_reads_it_is_gone() {
     node.wait_for("another budget", |it| it["budget"] == 5200.0);
     node.pass(3);
     assert!((5100.0..=5200.0).contains(&node.sum()), "{}", node.sum());
-    // What is no file any more grants nothing, and one that is again does.
+    // A path that is no file any more grants nothing, and a new file there does.
     node.write("mode = \"on\"\nbudget = ");
     node.assert_safe();
     node.write("mode = \"on\"\nbudget = 5300\n");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::LITCTL;
 
-/// What `litctl packaging` writes.
+/// The files of `litctl packaging`.
 fn share() -> tempfile::TempDir {
     let share = tempfile::tempdir().unwrap();
     let status = Command::new(LITCTL)

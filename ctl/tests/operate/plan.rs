@@ -127,7 +127,7 @@ fn a_straggler_makes_clocks_slower_until_nothing_is_saved() {
     assert!(late["plan"]["realised"].as_f64() > alone["plan"]["realised"].as_f64());
 }
 
-/// What a straggler's time means where it changes nothing is said.
+/// A straggler's time that changes nothing is reported, with the reason.
 #[test]
 fn stragglers_that_change_nothing_are_explained() {
     let folder = files(DAG, &spec(&entry(60.0, OPTIONS)));
@@ -171,7 +171,7 @@ fn a_timeline_has_a_box_for_every_operation() {
     assert!(!svg.contains("SIMULATED"));
 }
 
-/// What a user gets wrong is said, with the file and what in it, and nothing is written.
+/// A user's mistake is reported, with the file and the place in it, and nothing is written.
 #[test]
 fn bad_input_is_explained() {
     let good = spec(&entry(60.0, OPTIONS));

@@ -80,7 +80,7 @@ fn one_file_is_one_object_and_several_are_an_array() {
         check(folder, "freqs.py scheds.py"),
         (json!([freqs, scheds]), true)
     );
-    // What is no plan, or can't be read, is an object too: a script sees every file.
+    // A file that is no plan, or can't be read, is an object too: a script sees every file.
     std::fs::write(folder.join("bad.py"), "[[('forward', 930)],\n [import os]]").unwrap();
     let (all, is_ok) = check(folder, "bad.py none.py freqs.py");
     assert!(!is_ok);
@@ -97,7 +97,7 @@ fn one_file_is_one_object_and_several_are_an_array() {
         "{all}"
     );
     assert_eq!(all[2], freqs);
-    // Nobody waits for a pipe.
+    // A pipe is not waited for.
     let pipe = folder.join("pipe.py");
     assert!(
         Command::new("mkfifo")
@@ -109,7 +109,7 @@ fn one_file_is_one_object_and_several_are_an_array() {
     assert!(!check(folder, "pipe.py").1);
 }
 
-/// What litctl plans can be followed, in each format, and has what the schedule runs and no other.
+/// The plans of litctl can be followed, in each format, and have exactly the schedule's instructions.
 #[test]
 fn the_plans_that_litctl_writes_are_plans() {
     let folder = folder();
@@ -147,7 +147,8 @@ fn the_plans_that_litctl_writes_are_plans() {
     let late: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(late["planner"], "perseus");
     assert_eq!(late.get("simulated"), None);
-    // Nothing of a stage overlaps or is lost: expected times and slacks fill the time until the straggler.
+    // The parts of a stage neither overlap nor leave gaps: expected times and slacks fill the time until the
+    // straggler.
     let totals = &late["totals"];
     assert!(totals["until_ms"].as_f64() >= totals["time_ms"].as_f64());
     let energies = late["stages"].as_array().unwrap().iter();

@@ -199,13 +199,13 @@ fn searches_are_judged_by_all_results() {
     assert!(!few.status.success());
 }
 
-/// Whoever has a GPU asks, measures, appends and asks again, until a plan can be made.
+/// A user with a GPU asks, measures, appends and asks again, until a plan can be made.
 #[test]
 fn candidates_are_asked_for_until_nothing_is_left() {
     let folder = folder(|it| it);
     let path = folder.path();
     let all = std::fs::read_to_string(path.join(RESULTS)).unwrap();
-    // What the made-up GPU says of each name, clock, SMs and launch.
+    // The made-up GPU's result for each name, clock, SMs and launch.
     let known: std::collections::BTreeMap<String, &str> = all
         .lines()
         .skip(1)

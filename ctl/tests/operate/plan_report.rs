@@ -75,7 +75,7 @@ fn json_is_a_line_for_each_rank() {
             .unwrap()
             .contains("has not registered")
     );
-    // What was told and what not is said, too.
+    // The message says which reports were sent and which were not.
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     let wanted = "7 of 8 ranks told: rank 3: 400 Bad Request: rank 3 has not registered";
@@ -112,7 +112,7 @@ fn a_wrong_job_id_ends_it() {
 
 #[test]
 fn a_planner_that_is_away_is_named() {
-    // Nobody listens any more at an address that was free a moment ago.
+    // No server listens any more at an address that was free a moment ago.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);

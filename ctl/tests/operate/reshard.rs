@@ -14,11 +14,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::LITCTL;
 
 const HOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../hooks/pytorch");
-/// What the job trains in all: 64 for each iteration.
+/// The iterations of the whole job, of 64 tokens each.
 const ITERATIONS: u32 = 1200;
 const TOKENS: u32 = 64 * ITERATIONS;
 
-/// What a Python has to reshard with.
+/// The modules that a Python needs to reshard.
 const DCP: &str = "import torch.distributed.checkpoint, torch.distributed.tensor";
 
 fn can(python: &Path, script: &str) -> bool {
@@ -37,7 +37,7 @@ fn pythons() -> Vec<PathBuf> {
     let mut found: Vec<(PathBuf, bool)> = Vec::new();
     for python in places.filter(|python| can(python, "import torch")) {
         let is_new = can(&python, DCP);
-        // One of each kind.
+        // A Python with these modules and one without are enough.
         if !found.iter().any(|(_, other)| *other == is_new) {
             found.push((python, is_new));
         }
@@ -227,7 +227,7 @@ fn training_goes_on_over_reshards_and_kills() {
             "{log}"
         );
         assert!(!log.contains("after the deadline"), "{log}");
-        // Nothing that was in a checkpoint is trained again: starts never go back.
+        // No step that was in a checkpoint is trained again: starts never go back.
         let starts = log.lines().filter_map(|line| {
             let (_, rest) = line.split_once(" from at-")?;
             rest.split(',').next()?.parse().ok()

@@ -17,7 +17,7 @@ fn litctl(arguments: &[&str]) -> Output {
     command.arg("predict").args(arguments).output().unwrap()
 }
 
-/// What it prints as JSON.
+/// The output as JSON.
 fn json(arguments: &[&str]) -> Value {
     let mut all = vec!["--json"];
     all.extend(arguments);
@@ -30,7 +30,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What it says when it refuses.
+/// The message of a refusal.
 fn refused(arguments: &[&str]) -> String {
     let output = litctl(arguments);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

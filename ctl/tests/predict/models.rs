@@ -86,7 +86,7 @@ fn a_grid_has_a_front_and_counts_what_it_leaves_out() {
         "--html",
         html.to_str().unwrap(),
     ]);
-    // One A100 does not hold 70 billion weights, whatever the batch is.
+    // An A100 does not hold 70 billion weights, whatever the batch is.
     assert!(report["too_large"].as_u64().unwrap() >= 5, "{report}");
     assert_eq!(report["configurations"], 20);
     let lines = fs::read_to_string(&csv).unwrap();

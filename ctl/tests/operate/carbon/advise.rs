@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{advise, folder, refused};
 
-/// What is advised at a moment, and whether that is another configuration than runs.
+/// The advice at a moment, and whether it is another configuration than the one that runs.
 fn advised(folder: &Path, now: &str, tokens: &str, running: &str) -> (Value, bool) {
     let signal = "--trace trace.csv --forecast forecast.csv --switch-seconds 300";
     let signal = format!("{signal} --from {now} --running {running}");
@@ -35,7 +35,7 @@ fn what_runs_and_is_in_time_runs_on_when_less_than_a_window_is_left() {
     let (said, switch) = advised(folder.path(), "2030-01-01T05:15:00Z", "180000", "2,1,1");
     assert!(switch, "{said}");
     assert_eq!(said["configuration"]["dp"], 2, "{said}");
-    // Nobody is in time: a switch that makes it later still is not made.
+    // No configuration is in time: a switch that makes the job even later is not made.
     let (said, switch) = advised(folder.path(), "2030-01-01T05:58:00Z", "18000", "2,1,1");
     assert!(!switch, "{said}");
     assert!(

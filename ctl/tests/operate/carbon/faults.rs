@@ -32,7 +32,7 @@ fn a_progress_file_that_is_written_in_two_steps_does_not_end_the_runner() {
     assert_eq!(stand.starts().len(), 1, "it was never restarted");
 }
 
-/// What a crash leaves of the progress is no reason not to go on; before the first start it is.
+/// An empty progress file, as a crash leaves it, does not stop the job; before the first start it does.
 #[test]
 fn a_progress_file_that_was_left_empty_is_believed_less_than_the_last_one() {
     // The job's checkpoint is another file.
@@ -106,7 +106,7 @@ fn a_progress_file_that_is_never_there_is_named_when_the_job_is_given_up() {
 fn a_full_disk_ends_nothing() {
     let stand = Stand::new(&job_that("sleep 0.02", "sleep 0.06"));
     fs::create_dir(stand.path("state")).unwrap();
-    // Whatever is written there finds no room.
+    // Files written there find no room.
     let full = stand.path("state/carbon-run.new");
     symlink("/dev/full", &full).unwrap();
     let runner = stand.trains();
@@ -164,7 +164,8 @@ fn a_request_by_signal_reaches_the_job_alone() {
     ends(innocent);
 }
 
-/// Whoever removes the folder takes no lock away: a second litctl does not end the job of the first, which goes on.
+/// Removing the folder does not remove the lock: a second litctl does not end the job of the first, which
+/// goes on.
 #[test]
 fn a_state_folder_that_was_removed_lets_no_second_runner_in() {
     let stand = Stand::new(&job_that("sleep 0.02", "sleep 0.06"));
@@ -190,7 +191,7 @@ fn a_job_that_hangs_is_named_and_started_again() {
     assert_eq!(stand.starts().len(), 2, "{:?}", stand.starts());
 }
 
-/// What was learned and promised on some GPUs says nothing of others.
+/// Rates learned and deadlines promised on some GPUs do not hold for others.
 #[test]
 fn a_state_of_another_number_of_gpus_is_refused_with_what_to_do() {
     let stand = Stand::new(JOB);
@@ -338,7 +339,7 @@ fn a_request_by_signal_does_not_reach_helpers() {
     let mut job = Command::new("sh");
     job.current_dir(&place)
         .env("LITD_CARBON_CHECKPOINT", place.join("state/checkpoint-due"));
-    // It waits for its helper to have ended by itself.
+    // The launcher waits for its helper to have ended by itself.
     let lives = "sleep 100 & helper=$!\n\
         trap 'sleep 0.3; grep -q \"^State:.S\" /proc/$helper/status && echo lives > helper; kill $helper; exit 0' USR1\n\
         echo > there; wait";
@@ -349,7 +350,7 @@ fn a_request_by_signal_does_not_reach_helpers() {
     assert_eq!(stand.read("helper"), "lives\n", "the helper was signalled");
 }
 
-/// Whoever stops litctl stops ranks, too, that hear neither SIGTERM nor their launcher.
+/// Stopping litctl stops ranks, too, that hear neither SIGTERM nor their launcher.
 #[test]
 fn ranks_are_gone_when_the_runner_was_told_to_stop() {
     let job = format!(
@@ -481,7 +482,7 @@ fn another_deadline_is_taken_at_a_restart() {
     );
 }
 
-/// What a scheduler does that preempts: SIGTERM, and SIGKILL to all after a while, whatever they are at.
+/// Preempts as a scheduler does: SIGTERM, and SIGKILL to all after a while, whatever they are doing.
 fn preempt(runner: &mut Child, stand: &Stand) {
     terminate(runner);
     thread::sleep(Duration::from_millis(300));

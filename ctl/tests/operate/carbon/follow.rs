@@ -44,7 +44,7 @@ fn a_budget_follows_the_signal_within_bounds() {
     assert!(metrics().contains("litd_carbon_budget_watts 4500"));
 }
 
-/// What can't come right by waiting is refused at the start.
+/// A mistake that waiting can't mend is refused at the start.
 #[test]
 fn a_trace_that_is_not_there_and_a_fallback_above_the_bounds_are_refused() {
     let folder = folder();
@@ -105,7 +105,7 @@ fn the_policy_that_was_found_comes_back() {
     wait_for("gpu-realloc");
     says(&signal, 900);
     wait_for("gpu-red");
-    // Somebody else's choice is left alone.
+    // A policy set by an administrator is left alone.
     set("observe");
     thread::sleep(Duration::from_millis(800));
     wait_for("observe");

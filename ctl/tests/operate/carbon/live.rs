@@ -17,7 +17,7 @@ use crate::providers::{
 };
 use crate::standin::{Daemon, command, ok};
 
-/// Who is asked, and what it says when all is well.
+/// A provider, and its answer without faults.
 struct Case {
     name: &'static str,
     zone: &'static str,
@@ -102,7 +102,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Whom litctl is to ask, as its options say.
+/// The options of litctl that name the provider.
 fn source(case: &Case) -> String {
     let mut options = format!("--provider {} --url {}", case.name, case.provider.address);
     if !case.zone.is_empty() {
@@ -122,7 +122,7 @@ fn asked(folder: &Path, case: &Case, more: &str) -> Command {
     advise(folder, "1.08e6", &deadline, &signal)
 }
 
-/// What is advised by a provider's answers.
+/// The advice from a provider's answers.
 fn advice(folder: &Path, case: &Case, more: &str) -> Value {
     let output = asked(folder, case, more).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -188,7 +188,7 @@ fn electricity_maps_is_asked_for_a_factor_and_never_for_the_callers_own_zone() {
     }
 }
 
-/// What is wrong in an answer is said, and no value made of it; what can be used is used.
+/// A mistake in an answer is reported, and gives no value; usable parts are used.
 #[test]
 fn twisted_answers_give_no_wrong_value() {
     let folder = folder();
@@ -213,7 +213,7 @@ fn twisted_answers_give_no_wrong_value() {
             let is_price =
                 case.name.ends_with("price") || ["energy-charts", "octopus"].contains(&case.name);
             let refused = match twist {
-                // Who names no zone, or no unit, can't be caught at it.
+                // An answer without a zone, or without a unit, can't be checked for it.
                 Twist::WrongZone => !["uk", "energy-charts", "octopus"].contains(&case.name),
                 Twist::WrongUnit => {
                     ["watttime", "electricity-maps-price", "energy-charts"].contains(&case.name)
@@ -226,7 +226,7 @@ fn twisted_answers_give_no_wrong_value() {
                 // Rates come newest first, and are sorted.
                 Twist::Backwards => case.name != "octopus",
                 Twist::Negative => !is_price,
-                // Its only point is the gap.
+                // The answer's only point is the gap.
                 Twist::Gap => case.name.starts_with("electricity-maps-v"),
                 Twist::None | Twist::SomeNull | Twist::Old => false,
             };
@@ -250,7 +250,7 @@ fn twisted_answers_give_no_wrong_value() {
     }
 }
 
-/// Whatever breaks, the last good value stays and is marked once it is old, and the reason is said.
+/// After any failure the last good value stays and is marked once it is old, and the reason is reported.
 #[test]
 fn whatever_breaks_the_last_good_value_stays_and_is_marked() {
     let faults = [
@@ -353,7 +353,7 @@ fn pages_are_followed() {
     assert_eq!(pages, [None, Some("2".to_owned()), Some("3".to_owned())]);
 }
 
-/// Nobody is asked again while it wants to be left alone, however often the budget is renewed.
+/// A provider is not asked again while it wants to be left alone, however often the budget is renewed.
 #[test]
 fn a_provider_that_wants_to_be_left_alone_is() {
     for after in [
@@ -381,7 +381,8 @@ fn a_provider_that_wants_to_be_left_alone_is() {
     }
 }
 
-/// Who limits the forecast is not asked for another one at once, and that there is none is said.
+/// A provider that limits forecasts is not asked for another one at once, and the missing forecast is
+/// reported.
 #[test]
 fn a_forecast_that_can_not_be_got_is_said() {
     let folder = folder();
@@ -429,7 +430,7 @@ fn a_slow_provider_keeps_no_lease_waiting() {
     );
 }
 
-/// What is kept has the form of a trace and its forecasts, and no secret in it.
+/// The files kept have the form of a trace and its forecasts, without secrets.
 #[test]
 fn what_is_kept_is_a_trace_and_its_forecasts() {
     let folder = folder();
@@ -463,7 +464,7 @@ fn what_is_kept_is_a_trace_and_its_forecasts() {
     );
 }
 
-/// What is kept and can't be read is not written over.
+/// A kept file that can't be read is not written over.
 #[test]
 fn what_is_kept_and_can_not_be_read_is_refused() {
     let folder = folder();
@@ -502,7 +503,7 @@ fn what_is_kept_and_damaged_is_set_aside() {
         assert_eq!(read(&aside), text);
         let said: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(said["stale"], false, "{said}");
-        // It begins anew.
+        // The file begins anew.
         assert_eq!(read(&kept.join("signal.csv")).lines().count(), 2);
     }
 }

@@ -71,20 +71,20 @@ fn follow(
     Following(litctl.spawn().unwrap())
 }
 
-/// What a command prints that must succeed.
+/// The standard output of a command that must succeed.
 fn printed(output: &Output) -> String {
     said(output);
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What a command says beside that, which must succeed.
+/// The standard error of a command that must succeed.
 fn said(output: &Output) -> String {
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(output.status.success(), "{stderr}");
     stderr
 }
 
-/// What a command says that must fail.
+/// The message of a command that must fail.
 fn refused(output: &Output) -> String {
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(2), "{stderr}");

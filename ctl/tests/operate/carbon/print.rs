@@ -14,7 +14,7 @@ use super::run::{JOB, Stand, options};
 use super::{carbon, is_there, printed, refused, said, terminate, wait_for};
 use crate::LITCTL;
 
-/// What is printed with these options.
+/// The script printed with these options.
 fn script_for(stand: &Stand, more: &str, job: &[&str]) -> String {
     printed(&stand.command(more, job).output().unwrap())
 }
@@ -115,7 +115,7 @@ fn what_does_not_fit_a_scheduler_is_refused() {
     assert!(said.contains("--print"), "{said}");
 }
 
-/// What kubernetes-validate says of a manifest; nothing where it is absent.
+/// The verdict of kubernetes-validate on a manifest; `None` if the program is absent.
 fn validated(folder: &Path, manifest: &Value) -> Option<bool> {
     fs::write(folder.join("job.yaml"), manifest.to_string()).unwrap();
     let mut command = Command::new("kubernetes-validate");

@@ -87,7 +87,7 @@ impl Stand {
         self.read("tokens").trim().parse().unwrap()
     }
 
-    /// What the job said at its starts.
+    /// The job's output at its starts.
     pub fn starts(&self) -> Vec<String> {
         self.read("log").lines().map(str::to_owned).collect()
     }
@@ -98,7 +98,7 @@ impl Stand {
     }
 }
 
-/// What has all its tokens needs no run, whether that is asked or done.
+/// A job that has all its tokens needs no run, neither a dry one nor a real one.
 #[test]
 fn a_dry_run_of_a_job_that_is_done_says_so() {
     let stand = Stand::new(JOB);
@@ -135,13 +135,13 @@ fn a_job_outlives_its_runner_and_itself() {
         starts.is_sorted(),
         "a start went back behind a checkpoint: {log:?}"
     );
-    // It is done, and stays so.
+    // The job is done, and stays done.
     let text = printed(&stand.run(""));
     assert!(text.contains("60000 tokens are trained already"), "{text}");
     assert_eq!(stand.starts(), log);
 }
 
-/// Whoever stops litctl stops the job, which writes a checkpoint first.
+/// Stopping litctl stops the job, which writes a checkpoint first.
 #[test]
 fn a_runner_that_is_told_to_stop_leaves_a_checkpoint_and_no_job() {
     let stand = Stand::new(JOB);

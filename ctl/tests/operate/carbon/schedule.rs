@@ -125,7 +125,7 @@ fn what_has_no_plan_is_refused_with_a_reason() {
             "{said}"
         );
     }
-    // Nothing beyond the trace is made up.
+    // Hours beyond the trace are not made up.
     let said = refused("shift", "--tokens 1.08e6 --deadline-hours 9");
     assert!(
         said.contains("no carbon intensity for 2030-01-01T08:00:00Z"),

@@ -173,7 +173,7 @@ fn forecast(request: &Request, zone: &str, factor: &str, twist: Twist) -> Reply 
     )
 }
 
-/// What a megawatt-hour costs at a time, here: 5 to 28 EUR, and below nothing at noon.
+/// The price of a megawatt-hour at a time, here: 5 to 28 EUR, and below nothing at noon.
 pub fn price(time: Timestamp) -> f64 {
     let hour = time.as_second().rem_euclid(86_400) / 3_600;
     if hour == 12 {

@@ -45,7 +45,7 @@ impl Request {
     }
 }
 
-/// What a provider answers.
+/// A provider's answer.
 pub struct Reply {
     pub status: u16,
     pub kind: &'static str,
@@ -73,7 +73,7 @@ impl Reply {
     }
 }
 
-/// What goes wrong between a provider and its client, whoever the provider is.
+/// Faults between a provider and its client, the same for all providers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
     None,
@@ -85,7 +85,7 @@ pub enum Fault {
     Down,
     /// The answer begins only after that time.
     Slow(Duration),
-    /// One byte each so often: no read ever waits long.
+    /// Sends a byte each so often: no read ever waits long.
     Drip(Duration),
     /// The connection closes in the middle of the body that Content-Length announced.
     Cut,
@@ -101,7 +101,7 @@ pub enum Fault {
     Redirect,
 }
 
-/// What is wrong in an answer that is otherwise whole.
+/// Mistakes in an answer that is otherwise whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Twist {
     None,
@@ -119,7 +119,7 @@ pub enum Twist {
     Twice,
     /// The times run backwards from the middle on, as where a clock was set back.
     Backwards,
-    /// All of it is three days old.
+    /// The whole answer is three days old.
     Old,
     /// In another unit, where the answer names its unit.
     WrongUnit,
@@ -319,7 +319,7 @@ pub fn floor(time: Timestamp, step: i64) -> Timestamp {
     Timestamp::from_second(second - second.rem_euclid(step)).unwrap()
 }
 
-/// What a grid's day looks like here, by the hour of the day in UTC: from 100 at midnight to 330 at 23 h.
+/// The intensity of a grid's day here, by the hour of the day in UTC: from 100 at midnight to 330 at 23 h.
 pub fn day(time: Timestamp) -> f64 {
     let hour = time.as_second().rem_euclid(86_400) / 3_600;
     100.0 + 10.0 * hour as f64

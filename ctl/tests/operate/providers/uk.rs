@@ -52,7 +52,7 @@ fn rows(from: Timestamp, count: usize, twist: Twist) -> Reply {
     let rows = points(start, 1_800, count, twist);
     let rows = rows.iter().map(|&(time, value)| {
         let ended = time.as_second() + 1_800 <= now.as_second();
-        // What was measured, where it was, is 3 g above what was forecast.
+        // The measured value, if there is one, is 3 g above the forecast.
         let actual = value.filter(|_| ended).map(|value| value + 3.0);
         json!({
             "from": brief(time.as_second()),

@@ -12,14 +12,14 @@ use litd_api::Problem;
 use serde::Serialize;
 use tempfile::TempDir;
 
-/// What the stand-in was asked: "GET /v1/status", and the body.
+/// A request to the stand-in: "GET /v1/status", and the body.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     pub line: String,
     pub body: String,
 }
 
-/// What was asked, in order.
+/// The requests, in order.
 pub type Log = Arc<Mutex<Vec<Asked>>>;
 
 /// A process's worth of daemon: answers each request with what a function makes of it.
@@ -60,7 +60,7 @@ impl Daemon {
         litctl(&self.socket(), args)
     }
 
-    /// What a command prints that must succeed.
+    /// The standard output of a command that must succeed.
     pub fn text(&self, args: &[&str]) -> String {
         let output = self.litctl(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -68,7 +68,7 @@ impl Daemon {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command says that must fail, and how it fails.
+    /// The message of a command that must fail, and its exit status.
     pub fn refusal(&self, args: &[&str]) -> (String, i32) {
         refusal(&self.litctl(args))
     }
@@ -91,7 +91,7 @@ pub fn planner(answer: impl Fn(&Asked) -> Vec<u8> + Send + 'static) -> (String, 
 fn serve(stream: &mut (impl Read + Write), log: &Log, answer: &impl Fn(&Asked) -> Vec<u8>) {
     let asked = request(stream);
     log.lock().unwrap().push(asked.clone());
-    // Who has left needs no answer.
+    // A client that has left needs no answer.
     let _ = stream.write_all(&answer(&asked));
 }
 
