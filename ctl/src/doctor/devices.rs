@@ -131,7 +131,7 @@ impl Examined {
         }
     }
 
-    /// A cap that is none can't be put back.
+    /// An impossible cap could not be restored.
     fn check_cap(&mut self) {
         if let Some(reading) = &self.reading
             && !(reading.cap > Watts::ZERO)
