@@ -1,4 +1,4 @@
-//! One execution as phases in which nothing changes, and the pace that a power limit leaves.
+//! An execution as phases in which nothing changes, and the pace that a power limit leaves.
 
 use litd_kareus::{Candidate, Collective, CollectiveKind, Communication, Computation};
 use litd_kareus::{Partition, Sequence, Step, Work};
@@ -17,11 +17,11 @@ pub struct Phase {
     pub computation: Option<usize>,
     /// Whether a communication has SMs.
     pub communicating: bool,
-    /// What goes on.
+    /// The activity.
     pub activity: Activity,
 }
 
-/// One execution at one clock.
+/// An execution at one clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execution {
     /// The clock.
@@ -58,7 +58,7 @@ impl Execution {
         self.phases.iter().filter(its).map(|it| it.length).sum()
     }
 
-    /// Its dynamic energy.
+    /// The execution's dynamic energy.
     #[must_use]
     pub fn dynamic_energy(&self, gpu: &Gpu) -> Joules {
         let energy = |it: &Phase| {
@@ -79,7 +79,7 @@ fn sent(collective: &Collective) -> f64 {
     }
 }
 
-/// What is left of a kernel, in order: seconds until it works, then its work.
+/// The rest of a kernel, in order: seconds until it works, then its work.
 #[derive(Debug, Clone, Copy)]
 struct Kernel {
     latency: f64,

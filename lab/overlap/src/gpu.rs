@@ -8,7 +8,7 @@
 
 use litd_units::{Celsius, Hertz, Joules, Millis, Watts};
 
-/// One GPU, with the cooling and the links of its node.
+/// A GPU, with the cooling and the links of its node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gpu {
     /// Streaming multiprocessors.
@@ -17,7 +17,7 @@ pub struct Gpu {
     pub lowest: Hertz,
     /// The highest.
     pub highest: Hertz,
-    /// What lies between two clocks.
+    /// The step from a clock to the next.
     pub step: Hertz,
     /// FLOP per SM and cycle of the matrix units, dense, two for each multiply-add.
     pub matrix: f64,
@@ -41,18 +41,18 @@ pub struct Gpu {
     pub softness: f64,
     /// From a kernel's launch to its first work, at any clock.
     pub kernel_latency: Millis,
-    /// What a kernel's filling and draining add at the highest clock; it takes cycles, so it is longer at
-    /// lower ones.
+    /// The time to fill and drain a kernel at the highest clock; it takes cycles, so it is longer at lower
+    /// ones.
     pub kernel_ramp: Millis,
-    /// What the links carry in one direction, in B/s.
+    /// The rate of the links in one direction, in B/s.
     pub link: f64,
-    /// What one SM sends in one direction at the highest clock, in B/s.
+    /// The rate that one SM sends in one direction at the highest clock, in B/s.
     pub link_per_sm: f64,
     /// The share of sending's latency that passes in the SMs' clock domain.
     pub clocked_link_latency: f64,
     /// Bytes of memory read and written for each byte sent (and the one received meanwhile).
     pub bytes_per_sent: f64,
-    /// What each collective spends on agreeing that all are there.
+    /// The time that each collective spends on agreeing that all ranks are there.
     pub collective_latency: Millis,
     /// SMs of a communication that has the library's default.
     pub default_sms: u32,
@@ -62,7 +62,7 @@ pub struct Gpu {
     pub limit: Watts,
     /// How far the clock swings to either side of its mean where the limit binds.
     pub swing: Hertz,
-    /// What is drawn in the ready state, at the temperature that this leads to.
+    /// The power in the ready state, at the temperature that this leads to.
     pub ready: Watts,
     /// How much more of it each kelvin brings, relatively.
     pub leakage: f64,
@@ -92,7 +92,7 @@ pub struct Gpu {
     pub slow: Pole,
 }
 
-/// One thermal resistance with its capacity.
+/// A thermal resistance with its capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pole {
     /// K/W.

@@ -16,7 +16,7 @@ const BF16: f64 = 2.0;
 /// Operations of the vector units per element of softmax, activation and the like: assumed.
 const VECTOR: f64 = 10.0;
 
-/// One transformer layer as a GPU executes it.
+/// A transformer layer as a GPU executes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Layer {
     /// Width of the residual stream.
@@ -254,7 +254,7 @@ const STAGE: f64 = 8.0;
 const LAYERS: [f64; 2] = [17.0, 11.0];
 const VOCABULARY: f64 = 151_936.0;
 
-/// One microbatch of a stage, forward and backward with everything computed again before (footnote 3's
+/// A microbatch of a stage, forward and backward with everything computed again before (footnote 3's
 /// activation checkpointing).
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Microbatch {
@@ -289,7 +289,7 @@ fn output(tokens: f64) -> Sequence {
     }
 }
 
-/// One microbatch of a stage at a clock.
+/// A microbatch of a stage at a clock.
 fn microbatch(
     simulated: &Simulated,
     nanobatches: bool,

@@ -1,5 +1,5 @@
-//! What the GPU draws: static power, which grows with temperature, and dynamic power, which follows what is
-//! done, the clock and the square of the voltage (the paper's section 2.1 and footnote 6).
+//! Power of the GPU: static power, which grows with temperature, and dynamic power, which follows activity,
+//! the clock and the square of the voltage (the paper's section 2.1 and footnote 6).
 //!
 //! Memory and links have voltages of their own, so their energy per byte does not depend on the clock. What
 //! does depend on it is `clock x voltage^2` for whatever goes on in each cycle, and convex: Appendix A.
@@ -8,7 +8,7 @@ use litd_units::{Celsius, Hertz, Watts};
 
 use crate::gpu::Gpu;
 
-/// What goes on at a moment.
+/// The activity at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Activity {
     /// SMs that have a kernel; with none the GPU is idle.

@@ -12,13 +12,13 @@ use crate::gpu::Gpu;
 use crate::heat::Heat;
 use crate::window::{self, LONGEST, Method, Window};
 
-/// What a profiler would measure if there were no noise, no heat and no counter: SIMULATED, and for judges
-/// only. A search must not see it.
+/// The result of a profiler without noise, heat and counter: SIMULATED, and for judges only. A search must
+/// not see it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Truth {
-    /// One execution's time.
+    /// The time of an execution.
     pub time: Millis,
-    /// Its energy, at the ready temperature.
+    /// The energy, at the ready temperature.
     pub energy: Joules,
     /// The mean clock, as the power limit leaves it.
     pub clock: Hertz,

@@ -9,7 +9,7 @@ use litd_units::Hertz;
 use crate::gpu::Gpu;
 use crate::power::Activity;
 
-/// What runs at a moment.
+/// The kernels that run at a moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Running<'a> {
     /// The computation, unless it is over, or has been launched and has not begun.
@@ -78,7 +78,7 @@ impl Gpu {
             Some(sms) => self.sending(clock, sms, bandwidth),
             None => 0.0,
         };
-        // What each would take of the memory if it were alone.
+        // The share of the memory that each would take if it were alone.
         let computation = match running.computation {
             Some(work) if work.bytes > 0.0 => computing(self.bandwidth) * work.bytes,
             _ => 0.0,
@@ -101,7 +101,7 @@ impl Gpu {
         }
     }
 
-    /// What goes on while it advances so fast.
+    /// The activity at these rates.
     #[must_use]
     pub fn activity(&self, running: Running<'_>, rates: Rates) -> Activity {
         let work = running.computation.copied().unwrap_or_default() * rates.computation;

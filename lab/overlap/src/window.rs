@@ -8,7 +8,7 @@ use crate::execution::Pace;
 use crate::gpu::Gpu;
 use crate::heat::Heat;
 
-/// What lies between two values of the energy counter: NVML's, section 5.3.
+/// The time between two values of the energy counter: NVML's, section 5.3.
 pub const UPDATE: Millis = Millis(100.0);
 /// The longest window, cooldown and execution that are simulated, so that nothing keeps the simulation busy
 /// for ever. A GPU has long settled by then.
@@ -42,7 +42,7 @@ impl Default for Method {
     }
 }
 
-/// What one window showed, per execution.
+/// The result of a window, per execution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Window {
     /// The time.
@@ -110,7 +110,7 @@ impl Meter {
     }
 }
 
-/// One window, from `heat` on. `pace` says how executions go at a static power.
+/// Measures a window, from `heat` on. `pace` says how executions go at a static power.
 pub fn measure(
     gpu: &Gpu,
     heat: &mut Heat,
@@ -121,7 +121,7 @@ pub fn measure(
     let window = window.min(LONGEST);
     let before = heat.temperature(gpu);
     let resting = gpu.static_power(before);
-    // What the counter has not shown yet when the window begins: nothing was done then.
+    // The time from the counter's last value to the window's begin, in which the GPU was idle.
     let early = UPDATE * rng.uniform();
     let planned = (window / pace(resting).time).max(1.0);
     let slower = 1.0 + TIME_NOISE * heavy(rng) + EXECUTION_NOISE * heavy(rng) / planned.sqrt();
@@ -145,7 +145,7 @@ pub fn measure(
             // The last execution is brought to its end.
             time * (executions.ceil().max(1.0) - executions)
         };
-        // What is left of an execution after all those sums.
+        // Rounding errors of those sums are ignored.
         if left < time * 1e-9 {
             break;
         }

@@ -8,18 +8,18 @@ use litd_units::{Celsius, Hertz, Millis, Watts};
 
 use crate::scenario::{CapLimits, CpuSpec, GpuSpec};
 
-/// What sets a GPU's clock.
+/// The limit that sets a GPU's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limiter {
-    /// Its cap.
+    /// The cap.
     Power,
-    /// Its slowdown temperature.
+    /// The slowdown temperature.
     Thermal,
-    /// Nothing: it runs at its highest clock, or the one that it is locked to.
+    /// No limit: the GPU runs at its highest clock, or the one that it is locked to.
     None,
 }
 
-/// What the driver tells of throttling.
+/// Throttling as the driver reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttle {
     /// The cap holds the clock down.
@@ -30,7 +30,7 @@ pub struct Throttle {
     pub hardware: bool,
 }
 
-/// What the driver tells of a GPU: means over the last iteration, the temperature at its end.
+/// A GPU's values as the driver reports them: means over the last iteration, the temperature at its end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GpuTelemetry {
     /// The cap in force.
@@ -43,13 +43,13 @@ pub struct GpuTelemetry {
     pub slowdown: Celsius,
     /// Clock.
     pub clock: Hertz,
-    /// What sets the clock.
+    /// The limit that sets the clock.
     pub limiter: Limiter,
     /// The same as flags.
     pub throttle: Throttle,
 }
 
-/// What the system tells of a CPU.
+/// A CPU's values as the system reports them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuTelemetry {
     /// The limit in force.

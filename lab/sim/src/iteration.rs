@@ -1,4 +1,4 @@
-//! One training iteration on one node, by five rules:
+//! A training iteration on one node, by five rules:
 //!
 //! 1. Every GPU runs the same computation kernels in order on one stream, and the same
 //!    collectives in order on another.
@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::workload::Workload;
 
-/// What one iteration runs under. Slices have one entry per GPU.
+/// The state of the node in an iteration. Slices have one entry per GPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Conditions<'a> {
     /// Clock of each GPU as a multiple of the reference clock (rule 2).
@@ -75,7 +75,7 @@ pub enum IterationError {
     Speed {
         /// The GPU.
         gpu: usize,
-        /// Its speed.
+        /// The GPU's speed.
         speed: f64,
     },
     /// A contention that would make computation faster, or that is no number.
@@ -89,8 +89,8 @@ pub enum IterationError {
     Endless,
 }
 
-/// Everything about one iteration. Outer index: GPU; inner: kernel or collective. Times count
-/// from the iteration's begin.
+/// The result of an iteration. Outer index: GPU; inner: kernel or collective. Times count from the
+/// iteration's begin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct IterationResult {
     /// When each computation kernel started.
@@ -333,7 +333,7 @@ impl IterationModel {
     }
 }
 
-/// One GPU's share of the result.
+/// The results of one GPU.
 struct KernelTimes<'a> {
     start: &'a mut [Millis],
     duration: &'a mut [Millis],
@@ -350,7 +350,7 @@ impl IterationResult {
     }
 }
 
-/// What one GPU has to do.
+/// The work of one GPU.
 struct Lane<'a> {
     steps: &'a [Step],
     noise: Option<&'a [f64]>,
@@ -455,7 +455,7 @@ impl Progress {
         }
     }
 
-    /// Nothing to do until `time`; a GPU that is done for good stays where it is.
+    /// Waits until `time`; a GPU that has finished stays where it is.
     fn wait_for(&mut self, time: f64) {
         if time.is_finite() {
             self.now = time;

@@ -48,7 +48,7 @@ pub fn write(timeline: &Timeline, mut out: impl Write) -> io::Result<()> {
     if let Some(world_size) = timeline.world_size {
         head["distributedInfo"]["world_size"] = world_size.into();
     }
-    // All but the closing brace, so that the events, which are many, can be streamed.
+    // The head without its closing brace, so that the events, which are many, can be streamed.
     let head = head.to_string();
     out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
     out.write_all(b",\n\"traceEvents\": [")?;
@@ -61,8 +61,8 @@ pub fn write(timeline: &Timeline, mut out: impl Write) -> io::Result<()> {
     out.write_all(b"\n]}\n")
 }
 
-/// One event of phase X (complete). Times are written by hand: serde would print a float, and
-/// three decimals are exact nanoseconds.
+/// An event of phase X (complete). Times are written by hand: serde would print a float, and three decimals
+/// are exact nanoseconds.
 struct Event {
     category: &'static str,
     name: String,

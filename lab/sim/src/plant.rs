@@ -23,7 +23,7 @@ pub struct SteadyState {
     pub iteration_energy: Joules,
 }
 
-/// What a driver says to a request that it doesn't follow.
+/// The driver's error for a request that it does not follow.
 #[derive(Debug, Error)]
 pub enum PlantError {
     /// The scenario is not one.
@@ -44,7 +44,7 @@ pub enum PlantError {
     NoClock {
         /// The GPU.
         index: usize,
-        /// What was asked for.
+        /// The requested clock.
         clock: Hertz,
     },
     /// The device doesn't accept this limit.
@@ -54,7 +54,7 @@ pub enum PlantError {
         kind: &'static str,
         /// The device.
         index: usize,
-        /// What was asked for.
+        /// The requested cap.
         asked: Watts,
         /// The lowest limit that it accepts.
         lowest: Watts,
@@ -80,7 +80,7 @@ pub struct Plant {
     iterations: u32,
     /// Simulated time of all of them.
     elapsed: Nanos,
-    /// What the next iteration runs under; kept so that iterations don't allocate.
+    /// The state for the next iteration; kept so that iterations don't allocate.
     speeds: Vec<f64>,
     host_gap: Vec<Millis>,
     slow_link: Vec<f64>,
@@ -147,13 +147,13 @@ impl Plant {
         self.cpus.len()
     }
 
-    /// What the driver accepts as a cap.
+    /// The range of caps that the driver accepts.
     #[must_use]
     pub fn cap_limits(&self) -> &CapLimits {
         &self.caps
     }
 
-    /// What runs on the node.
+    /// The workload of the node.
     #[must_use]
     pub fn workload(&self) -> &Workload {
         &self.workload
@@ -393,7 +393,7 @@ impl Plant {
         self.elapsed
     }
 
-    /// What the driver tells of a GPU.
+    /// A GPU's values as the driver reports them.
     ///
     /// # Errors
     /// No such GPU.
@@ -401,13 +401,13 @@ impl Plant {
         find(&self.gpus, "GPU", gpu).map(|gpu| gpu.telemetry(self.reference_clock))
     }
 
-    /// What the driver tells of all GPUs, in order.
+    /// The values of all GPUs, in order, as the driver reports them.
     pub fn gpus(&self) -> impl Iterator<Item = GpuTelemetry> {
         let reference = self.reference_clock;
         self.gpus.iter().map(move |gpu| gpu.telemetry(reference))
     }
 
-    /// What the system tells of all CPUs, in order.
+    /// The values of all CPUs, in order, as the system reports them.
     pub fn cpus(&self) -> impl Iterator<Item = CpuTelemetry> {
         self.cpus.iter().map(Cpu::telemetry)
     }

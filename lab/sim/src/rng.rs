@@ -8,7 +8,7 @@ pub struct Rng {
     state: [u64; 4],
 }
 
-/// One step of splitmix64: advances `state` and returns a well mixed number.
+/// A step of splitmix64: advances `state` and returns a well mixed number.
 fn splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -50,13 +50,13 @@ pub fn builtin_names() -> impl Iterator<Item = &'static str> {
 /// A node and what runs on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
-    /// One line for headings.
+    /// A line for headings.
     pub title: String,
-    /// What is special about it and what the right answer is.
+    /// The scenario's special feature and the right diagnosis.
     pub description: String,
     /// The [`POLICIES`] that it is about; empty: all of them.
     pub policies: Vec<String>,
-    /// What every GPU executes in an iteration.
+    /// The work of every GPU in an iteration.
     pub workload: Workload,
     /// How many times slower computation runs while a collective is resident (rule 3).
     pub contention: f64,
@@ -74,7 +74,7 @@ pub struct Scenario {
     pub cpus: Vec<CpuSpec>,
 }
 
-/// What the driver accepts as a GPU's cap, and where caps begin.
+/// The range of caps that the driver accepts, and the caps at the start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CapLimits {
     /// The highest cap that the driver accepts.
@@ -91,9 +91,9 @@ pub struct CapLimits {
     pub resolution: Watts,
 }
 
-/// One GPU. It draws `idle * (1 + leakage * (T - T_ref)) + gain * clock^alpha` (docs/daemon.md,
-/// with leakage added), where `T_ref` is the steady temperature at the reference cap and the gain
-/// is such that the clock is `1 + clock_offset` there.
+/// A GPU. Its power is `idle * (1 + leakage * (T - T_ref)) + gain * clock^alpha` (docs/daemon.md, with
+/// leakage added), where `T_ref` is the steady temperature at the reference cap and the gain is such that the
+/// clock is `1 + clock_offset` there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GpuSpec {
     /// Relative clock at the reference cap in thermal steady state, minus 1.
@@ -144,17 +144,17 @@ impl GpuSpec {
     }
 }
 
-/// One CPU socket.
+/// A CPU socket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuSpec {
-    /// Its own power limit: where it starts, and the highest that it accepts.
+    /// The socket's power limit: its start, and the highest that it accepts.
     pub limit: Watts,
-    /// What it draws when nothing limits it.
+    /// The socket's power without a limit.
     pub draw: Watts,
     /// The lowest limit that it accepts.
     pub floor: Watts,
-    /// What a kernel launch takes on this host; where the limit is below the draw, every kernel
-    /// on its GPUs comes late by this times (draw / limit - 1).
+    /// The time of a kernel launch on this host; if the limit is below the draw, every kernel on its GPUs
+    /// comes late by this times (draw / limit - 1).
     pub launch: Millis,
 }
 
@@ -166,7 +166,7 @@ pub enum ScenarioError {
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The text is not TOML of a scenario's shape.
@@ -174,7 +174,7 @@ pub enum ScenarioError {
     Syntax {
         /// Where the text came from.
         origin: String,
-        /// What the parser said, with line and key.
+        /// The parser's error, with line and key.
         cause: Box<toml::de::Error>,
     },
     /// A value that makes no sense.
@@ -184,7 +184,7 @@ pub enum ScenarioError {
         origin: String,
         /// The key, such as `gpus.alpha[3]`.
         key: String,
-        /// What is wrong and what to do.
+        /// The mistake, and the remedy.
         problem: String,
     },
     /// The workload is refused.
@@ -192,7 +192,7 @@ pub enum ScenarioError {
     Workload {
         /// Where the scenario came from.
         origin: String,
-        /// What is wrong with the workload.
+        /// The mistake in the workload.
         cause: Box<WorkloadError>,
     },
     /// There is no shipped scenario of that name.

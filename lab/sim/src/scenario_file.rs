@@ -83,7 +83,7 @@ struct CpuSection {
     host_launch_us: f64,
 }
 
-/// One number for all GPUs, or one for each.
+/// A number for all GPUs, or a list with one for each.
 #[derive(Deserialize)]
 #[serde(
     untagged,

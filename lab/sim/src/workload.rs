@@ -1,5 +1,5 @@
-//! What every GPU executes in one training iteration: the oracle's workload format, and the
-//! FSDP workload that the oracle's cases use.
+//! The work of every GPU in a training iteration: the oracle's workload format, and the FSDP workload that
+//! the oracle's cases use.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// every later sum of times finite.
 const LONGEST: Millis = Millis(1e12);
 
-/// One computation kernel. All GPUs run the same ones in the same order (rule 1).
+/// A computation kernel. All GPUs run the same ones in the same order (rule 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComputeKernel {
@@ -27,7 +27,7 @@ pub struct ComputeKernel {
     pub needs: Option<usize>,
 }
 
-/// One collective. All GPUs run the same ones in the same order (rule 1).
+/// A collective. All GPUs run the same ones in the same order (rule 1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveSpec {
@@ -55,7 +55,7 @@ fn is_one(groups: &usize) -> bool {
     *groups == 1
 }
 
-/// One training iteration as the oracle's JSON files have it.
+/// A training iteration as the oracle's JSON files have it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -73,7 +73,7 @@ pub enum WorkloadError {
     Read {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The text is not JSON of the workload's shape.
@@ -81,7 +81,7 @@ pub enum WorkloadError {
     Syntax {
         /// Where the text came from.
         origin: String,
-        /// What the parser said, with line and column.
+        /// The parser's error, with line and column.
         cause: serde_json::Error,
     },
     /// The workload reads well and makes no sense.
@@ -89,15 +89,15 @@ pub enum WorkloadError {
     Flawed {
         /// Where the workload came from.
         origin: String,
-        /// What is wrong with it.
+        /// The mistake.
         flaw: Box<Flaw>,
     },
 }
 
-/// What makes no sense in a workload.
+/// A mistake in a workload.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Flaw {
-    /// Nothing to compute.
+    /// The workload has no kernels.
     #[error("`kernels` is empty; at least one computation kernel is needed")]
     NoKernels,
     /// A time or a ratio out of its range.
@@ -107,9 +107,9 @@ pub enum Flaw {
         item: String,
         /// The JSON key.
         key: &'static str,
-        /// What it holds.
+        /// The value.
         value: f64,
-        /// What it may hold.
+        /// The range that it must be in.
         range: &'static str,
     },
     /// An index that points nowhere.

@@ -71,7 +71,7 @@ fn static_power_grows_with_temperature() {
     assert!((65.0..80.0).contains(&warm.0));
 }
 
-/// What is asked again is measured again; a seed gives the same noise, and another seed other noise.
+/// A repeated request is measured again; a seed gives the same noise, and another seed other noise.
 #[test]
 fn noise_repeats_by_seed() {
     let partition = paper::figure_3();

@@ -46,13 +46,13 @@ fn the_breakdown_of_table_1() {
     let change = |of: fn(&Row) -> f64, from: &Row, to: &Row| of(to) / of(from) - 1.0;
     let dynamic = |it: &Row| it.dynamic.0;
     let resting = |it: &Row| it.resting.0;
-    // What section 2.3 says of the rows. Perseus: less dynamic energy (8.6 %), static energy as it was.
+    // The rows of section 2.3. Perseus: less dynamic energy (8.6 %), static energy as it was.
     assert!((-0.15..-0.05).contains(&change(dynamic, &megatron, &perseus)));
     assert!(change(resting, &megatron, &perseus).abs() < 0.001);
     // Nanobatching: less static energy (5.1 %), dynamic energy nearly as it was (0.3 % more).
     assert!((-0.12..-0.03).contains(&change(resting, &megatron, &nanobatching)));
     assert!(change(dynamic, &megatron, &nanobatching).abs() < 0.03);
-    // Both: both.
+    // With both, both effects appear.
     assert!((-0.15..-0.05).contains(&change(dynamic, &nanobatching, &both)));
     assert!(change(resting, &megatron, &both) < -0.03);
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::at;
 
-/// What compute-bound work does at a clock: so much in each cycle, beside what does not depend on cycles.
+/// Compute-bound work at a clock: so much in each cycle, beside work that does not depend on cycles.
 fn activity(clock: Hertz, sms: f64, matrix: f64, vector: f64, bytes: f64) -> Activity {
     let cycles = sms * clock.0;
     Activity {

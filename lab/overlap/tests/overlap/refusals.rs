@@ -1,4 +1,4 @@
-//! What the GPU can't do is an error, and what it does is finite.
+//! Requests that the GPU can't do are errors, and results are finite.
 
 use litd_kareus::{Partition, Profiler, Sequence, Work};
 use litd_overlap::paper;
@@ -69,8 +69,8 @@ fn what_the_gpu_cannot_do_is_refused_with_a_reason() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever work there is: time and energy are positive, no computation is faster for its neighbour,
-    /// and nobody moves more bytes than the memory does.
+    /// For any work, time and energy are positive, no computation is faster for its neighbour, and no kernel
+    /// moves more bytes than the memory does.
     #[test]
     fn every_answer_is_physical(
         works in prop::collection::vec((0.0..1e12_f64, 0.0..1e11_f64, 0.0..1e9_f64), 1..6),

@@ -72,14 +72,14 @@ pub enum ParallelError {
 /// The most ranks.
 const MOST: usize = 256;
 
-/// What differs from one run of a job to another.
+/// The variable parts of a run of a job.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     /// The clock of each rank as a multiple of the reference clock.
     pub speeds: &'a [f64],
     /// By which share (one standard deviation) kernels differ.
     pub noise: f64,
-    /// What noise and uneven loads come from.
+    /// The seed of noise and uneven loads.
     pub seed: u64,
     /// How many iterations.
     pub iterations: u32,

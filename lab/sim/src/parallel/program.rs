@@ -1,8 +1,8 @@
-//! What each rank of a job executes in one iteration.
+//! The programs of a job's ranks for one iteration.
 
 use super::{Parallel, Place};
 
-/// One step of a rank's program.
+/// A step of a rank's program.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Op {
     /// A kernel.
@@ -29,7 +29,7 @@ impl Op {
 /// A transfer between ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Exchange {
-    /// Its name in the framework, and that of NCCL's kernel.
+    /// The name in the framework, and that of NCCL's kernel.
     pub(super) name: &'static str,
     pub(super) kernel: &'static str,
     /// The process group: what it is for, and its ranks.

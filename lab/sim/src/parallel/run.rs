@@ -36,7 +36,7 @@ struct State<'a> {
     ran: Vec<Vec<Ran>>,
 }
 
-/// What ran: a step of a rank's program.
+/// A step of a rank's program that has run.
 struct Ran {
     step: usize,
     stream: usize,
@@ -145,7 +145,7 @@ impl State<'_> {
             return false;
         }
         self.walks[rank].waiting = true;
-        // All of the group wait at this very collective: a rank waits for one thing at a time.
+        // The whole group waits at this very collective: a rank waits for one thing at a time.
         let here = |&other: &usize| {
             let walk = &self.walks[other];
             walk.waiting
@@ -253,7 +253,7 @@ impl Recorder {
         });
     }
 
-    /// What PyTorch's profiler tells of a transfer.
+    /// Arguments that PyTorch's profiler records of a transfer.
     fn told(&mut self, exchange: &Exchange, peer: Option<usize>) -> Option<CollectiveId> {
         let ranks = Vec::from_iter(exchange.ranks.iter().map(|&rank| number(rank)));
         // Process groups of one kind are told apart by their first ranks.

@@ -28,7 +28,7 @@ fn all_shipped_scenarios_load_by_name_and_from_their_files() {
     );
 }
 
-/// What loading the default scenario says after replacing some text of it.
+/// The error of loading the default scenario after some of its text is replaced.
 fn refusal(old: &str, new: &str) -> String {
     assert!(DEFAULT.contains(old), "{old}");
     let text = DEFAULT.replacen(old, new, 1);

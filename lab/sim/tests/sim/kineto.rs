@@ -1,4 +1,4 @@
-//! What the simulator writes, the reader reads back, to the nanosecond.
+//! Files that the simulator writes are read back by the reader, to the nanosecond.
 
 use litd_sim::{Plant, Scenario, kineto};
 use litd_traces::{Collective, Kernel, KernelClass, NameId, Timeline};

@@ -126,7 +126,7 @@ fn a_slow_gpu_is_found_in_its_group_at_every_place() {
             if !is_told {
                 wrong.push((seed, own.straggler_rank, diagnosis.cause, own.waits.clone()));
             }
-            // Whom a slow GPU of another stage made late is no straggler.
+            // A rank that a slow GPU of another stage made late is no straggler.
             for group in report
                 .groups
                 .iter()

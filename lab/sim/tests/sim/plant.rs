@@ -39,7 +39,7 @@ fn heat_reaches_the_analytic_steady_state() {
     let cold = plant.gpu(0).unwrap().temperature;
     assert_eq!(cold, scenario.gpus[0].inlet);
 
-    // One time constant: 1 - 1/e of the way, whatever the iterations' lengths.
+    // After one time constant: 1 - 1/e of the way, whatever the iterations' lengths.
     run_for(&mut plant, 20.0);
     let spec = &scenario.gpus[0];
     let rise = Kelvins(spec.thermal_resistance * 700.0);
@@ -148,7 +148,7 @@ fn a_locked_clock_is_held_while_the_cap_sustains_it() {
     assert!(locked.power < free.power * 0.9, "{}", locked.power);
     assert!(plant.last().length > length * 1.05);
 
-    // One that the cap does not sustain changes nothing.
+    // A clock that the cap does not sustain changes nothing.
     plant
         .lock_gpu_clock(3, Some(Hertz(free.clock.0 * 1.5)))
         .unwrap();

@@ -29,7 +29,7 @@ pub fn studied(timelines: &mut [Timeline]) -> Study<'_> {
     .unwrap()
 }
 
-/// What is wrong with one GPU; shares.
+/// A fault of one GPU; shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fault {
     pub clock: f64,

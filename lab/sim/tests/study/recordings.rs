@@ -135,8 +135,8 @@ fn no_clock_is_said_to_jump_that_does_not() {
             let skew = studied(&mut node.run(&[(1, fault)], seed)).skew;
             assert_eq!(skew.jumps, [], "{node:?} {fault:?}");
         }
-        // One that drifts by 2 ms has no place where it jumps; one that is ahead from the
-        // beginning does not jump either.
+        // A clock that drifts by 2 ms has no place where it jumps; one that is ahead from the beginning does
+        // not jump either.
         let mut timelines = node.run(&[], 9);
         let (start, end) = (at(&timelines, 0.0), at(&timelines, 1.0));
         let drift = |time: Nanos| {
@@ -173,7 +173,7 @@ fn no_skew_known_is_not_no_skew() {
     assert!(!skew.estimated && skew.ahead_ns.is_empty() && skew.collectives == 0);
 }
 
-/// What is told of a node must not hang on what else was recorded.
+/// The diagnosis of a node must not depend on other events in the recording.
 #[test]
 fn what_ran_outside_of_the_iterations_says_nothing_of_them() {
     let node = Node {
