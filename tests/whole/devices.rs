@@ -298,14 +298,14 @@ fn a_foreign_cap_is_left_alone_until_it_is_resumed() {
 
 #[test]
 fn a_gpu_whose_power_does_not_follow_its_cap_is_faulty() {
-    let config = format!("{}caps.settle_seconds = 3.0\n", quick("gpu-red"));
+    let config = format!("{}caps.follow_seconds = 3.0\n", quick("gpu-red"));
     let mut stand = Stand::clocked(&config);
     let mut job = stand.train();
     stand.rig.hardware().inject(LOWERED, Fault::Overdraw);
     // gpu-red lowers it below what margin there is.
     stand.play_until(&mut job, "fault", |stand| !stand.not_ours().is_empty());
     assert_eq!(stand.not_ours(), [(LOWERED, DeviceState::Faulty)]);
-    assert_eq!(stand.counted("unsettled"), 1);
+    assert_eq!(stand.counted("power_not_followed"), 1);
     assert!(stand.has_event(EventKind::Fault, "the cap is not in force"));
     stand.rig.hardware().heal(LOWERED);
     stand.stop();

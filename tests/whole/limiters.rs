@@ -138,7 +138,7 @@ fn samples_count_only_once_caps_have_settled() {
 
 #[test]
 fn rises_wait_for_the_power_of_what_was_lowered_and_are_cancelled() {
-    let config = format!("{}caps.settle_margin = 1.0\n", quick("gpu-realloc"));
+    let config = format!("{}caps.follow_margin = 1.0\n", quick("gpu-realloc"));
     let mut stand = Stand::clocked(&config);
     for device in (0..GPUS).filter(|&device| device != RAISED) {
         stand.rig.hardware().inject(device, Fault::Overdraw);

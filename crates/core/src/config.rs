@@ -126,11 +126,11 @@ pub struct Caps {
     pub gpu_ceiling: Option<Watts>,
     /// No CPU socket's limit goes below this.
     pub cpu_floor: Watts,
-    /// Measured power must be below the cap, plus this share of it, within `settle_seconds`
+    /// Measured power must be below the cap, plus this share of it, within `follow_seconds`
     /// after a cap was lowered.
-    pub settle_margin: f64,
+    pub follow_margin: f64,
     /// How long measured power may take to follow.
-    pub settle_seconds: f64,
+    pub follow_seconds: f64,
     /// A device that has not answered for so long counts as faulty.
     pub answer_seconds: f64,
 }
@@ -144,8 +144,8 @@ impl Default for Caps {
             gpu_floor: Watts(200.0),
             gpu_ceiling: None,
             cpu_floor: Watts(100.0),
-            settle_margin: 0.1,
-            settle_seconds: 10.0,
+            follow_margin: 0.1,
+            follow_seconds: 10.0,
             answer_seconds: 5.0,
         }
     }

@@ -261,7 +261,7 @@ impl<S: Store> Core<S> {
 
     fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {
         self.totals.writes += 1;
-        let settle = seconds(self.config.caps.settle_seconds);
+        let settle = seconds(self.config.caps.follow_seconds);
         let until = self.now + settle;
         let may_land_late = self.may_land_late();
         let (Some(unit), Some(held)) = (self.devices.get_mut(device), held) else {

@@ -98,7 +98,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
         let held = self.actuator.held(device);
         let held = held.unwrap_or_else(|| self.actuator.most_of(device));
-        let until = self.now + seconds(self.config.caps.settle_seconds);
+        let until = self.now + seconds(self.config.caps.follow_seconds);
         // Releasing a device restores its cap at once, without waiting for the others' sensors.
         let undoing = self
             .devices
@@ -193,7 +193,7 @@ impl<S: Store> Core<S> {
         });
         Some(format!(
             "{} {power} and its cap was lowered to {held:.0} {:.0} s ago",
-            unit.name, self.config.caps.settle_seconds
+            unit.name, self.config.caps.follow_seconds
         ))
     }
 
@@ -210,8 +210,8 @@ impl<S: Store> Core<S> {
         let caps = &self.config.caps;
         let is_gpu = unit.is_gpu();
         // A CPU socket's watts are given to GPUs, so its power must be gone to the last watt.
-        let margin = if is_gpu { caps.settle_margin } else { 0.0 };
-        let seconds = caps.settle_seconds;
+        let margin = if is_gpu { caps.follow_margin } else { 0.0 };
+        let seconds = caps.follow_seconds;
         let why = match told(unit) {
             Some(power) if power <= cap * (1.0 + margin) => {
                 unit.following.awaited = None;
@@ -242,7 +242,7 @@ impl<S: Store> Core<S> {
         };
         let draws = told(unit).unwrap_or(Watts::ZERO);
         let backend = unit.backend().to_owned();
-        self.out.error("unsettled", &backend);
+        self.out.error("power_not_followed", &backend);
         self.fault_counting(device, Some(counts.max(draws)), why);
     }
 
@@ -250,8 +250,8 @@ impl<S: Store> Core<S> {
     /// it, at any time.
     fn check_overdraw(&mut self, device: usize) {
         let now = self.now;
-        let patience = seconds(self.config.caps.settle_seconds);
-        let margin = self.config.caps.settle_margin;
+        let patience = seconds(self.config.caps.follow_seconds);
+        let margin = self.config.caps.follow_margin;
         let touched = self.is_journaled(device);
         let Some(held) = self.actuator.held(device) else {
             return;
@@ -386,11 +386,11 @@ mod tests {
         node.has_budget(500.0);
         node.reading.power = None;
         node.has_budget(600.0);
-        node.pass(node.core.config.caps.settle_seconds as i64 + 5);
+        node.pass(node.core.config.caps.follow_seconds as i64 + 5);
         assert_eq!(node.core.unfollowed(), None);
         // A GPU that stays low is waited for for a while only, and that is logged.
         node.has_budget(500.0);
-        node.pass(node.core.config.caps.settle_seconds as i64 + 5);
+        node.pass(node.core.config.caps.follow_seconds as i64 + 5);
         assert!(node.core.unfollowed().is_some());
     }
 }

@@ -508,7 +508,7 @@ impl World {
     /// For so long a rise may wait for a device's power; what was given back is not waited for any
     /// longer.
     fn patience(&self) -> i64 {
-        (self.config.caps.settle_seconds * 1e9) as i64
+        (self.config.caps.follow_seconds * 1e9) as i64
     }
 
     /// A GPU gets more than its cap found only if power limits it, and no rule stops raises.

@@ -76,7 +76,7 @@ fn configuration(rng: &mut Rng, devices: &[Hw]) -> Config {
     };
     config.caps.gpu_floor = Watts(rng.pick(&[150.0, 200.0, 250.0]));
     config.caps.gpu_ceiling = rng.chance(0.2).then_some(Watts(480.0));
-    config.caps.settle_seconds = rng.pick(&[3.0, 5.0]);
+    config.caps.follow_seconds = rng.pick(&[3.0, 5.0]);
     config.release.take_back_seconds = rng.pick(&[0.0, 0.0, 6.0]);
     config.release.take_back_on_return = rng.chance(0.8);
     config.settle.seconds = Some(rng.pick(&[0.0, 0.0, 1.0, 3.0]));
