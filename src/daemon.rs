@@ -119,7 +119,7 @@ pub enum DaemonError {
     Left(Leftovers),
     /// The core did not come to an end in time.
     #[error(
-        "not everything could be given back within {} s; `litd restore` or the next start tries again",
+        "not everything could be restored within {} s; `litd restore` or the next start tries again",
         LONGEST_STOP.as_secs()
     )]
     Unfinished,

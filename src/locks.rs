@@ -15,7 +15,7 @@
 //!
 //! At every moment a link that has an id points to a journal with that id: the journal gets another id
 //! only after all links to it have lost theirs, and a link gets its id last. So a link that is left over,
-//! such as that of a device that was not there when all was given back, does no harm.
+//! such as that of a device that was not there when all others were restored, does no harm.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -73,7 +73,7 @@ const FAMILIES: &[Family] = &[
     family(Kind::Gauge, "litd_simulated", "", "1 if the hardware is a simulation: no other number is of a real node then.",
         |s, out| out.flag(&[], s.simulated)),
 
-    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes caps only to keep a budget, off has let go of everything.",
+    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes caps only to keep a budget, off has released all devices.",
         |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
     family(Kind::Gauge, "litd_yielded", "", "1 while the node is only observed because somebody else sets caps here too.",
         |s, out| out.flag(&[], s.node.yielded)),
@@ -134,7 +134,7 @@ const FAMILIES: &[Family] = &[
         |s, out| devices(s, out, |d| d.cap.map(|w| w.0))),
     family(Kind::Gauge, "litd_device_enforced_cap_watts", "watts", "The cap in force, where the driver tells.",
         |s, out| devices(s, out, |d| d.enforced.map(|w| w.0))),
-    family(Kind::Gauge, "litd_device_found_cap_watts", "watts", "The cap found at start, which goes back at stop.",
+    family(Kind::Gauge, "litd_device_found_cap_watts", "watts", "The cap found, which is restored at stop.",
         |s, out| devices(s, out, |d| d.found.map(|w| w.0))),
     family(Kind::Gauge, "litd_device_floor_watts", "watts", "The lowest cap that litd would set.",
         |s, out| devices(s, out, |d| Some(d.floor.0))),

@@ -30,7 +30,7 @@ use crate::takeover::take_over;
 pub enum Leftover {
     /// Devices that are here did not take their caps found.
     #[error(
-        "caps could not be given back, of {}; {} has what was found, and `litd restore` or the next \
+        "caps could not be restored, of {}; {} has the caps found, and `litd restore` or the next \
          start tries again",
         addresses.join(", "), journal.display()
     )]
@@ -42,7 +42,7 @@ pub enum Leftover {
     },
     /// Devices are not here.
     #[error(
-        "caps could not be given back, of {}, not here; {} has what was found, and `litd restore` or \
+        "caps could not be restored, of {}, not here; {} has the caps found, and `litd restore` or \
          the next start gives that back once they are",
         addresses.join(", "), journal.display()
     )]
@@ -119,7 +119,7 @@ pub enum Leftover {
     },
     /// The state of a litd with another state directory could not be read.
     #[error(
-        "{}: {cause}; what its undo journal names was not given back, and `litd restore` tries again",
+        "{}: {cause}; the devices in its undo journal were not restored, and `litd restore` tries again",
         state.display()
     )]
     Elsewhere {
@@ -191,7 +191,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     }
     if plan.places.is_empty() {
         if plan.left.is_empty() {
-            log::info!("nothing to give back");
+            log::info!("nothing to restore");
         }
         return Leftovers(plan.left).or_nothing();
     }
@@ -382,7 +382,7 @@ async fn give_back(
         false => {
             let lock = Lock::take_existing(place)?;
             log::warn!(
-                "{}: a litd with that state directory is gone and has left caps changed: they go back",
+                "{}: a litd with that state directory is gone and has left caps changed: they are restored",
                 place.display()
             );
             Some(lock)

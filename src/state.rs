@@ -509,7 +509,7 @@ pub fn load_journal(directory: &Path) -> io::Result<Vec<u8>> {
         };
         if uid != 0 && uid != Uid::effective().as_raw() && !bytes.is_empty() {
             let why = format!(
-                "{}: belongs to user {uid}, who could have written what caps go back to: compare \
+                "{}: belongs to user {uid}, who could have changed the caps found in it: compare \
                  the journal with the caps, then give it to the daemon's user (chown)",
                 it.display()
             );

@@ -167,7 +167,7 @@ impl Orphan {
         let place = self.state.display();
         log::warn!(
             "{place}: a litd with that state directory is gone and has left caps changed: this litd \
-             takes them over, and gives back what that one found"
+             takes them over, and restores the caps that it found"
         );
         let absent = self.recovered.entries.iter().map(|it| &it.address);
         let absent: Vec<String> = absent.filter(|it| !locks.locks(it)).cloned().collect();

@@ -92,7 +92,7 @@ fn every_write_has_who_why_what_and_what_became_of_it() {
     assert!(steered.sample.unwrap() >= 3, "{steered:?}");
     let (_, last) = intents.last().unwrap();
     assert!(
-        last.reason.starts_with("what was found goes back"),
+        last.reason.starts_with("the cap found is restored"),
         "{last:?}"
     );
     stand.stop();
@@ -112,10 +112,10 @@ fn a_cap_that_goes_back_tells_a_drained_device_from_a_litd_that_is_off() {
     stand.pass(3.0);
     let (all, drained) = (records(&stand), stand.device(2).address);
     let back = intents(&all).into_iter().map(|(_, intent)| intent);
-    let back = back.filter(|intent| intent.reason.starts_with("what was found goes back"));
+    let back = back.filter(|intent| intent.reason.starts_with("the cap found is restored"));
     let (of_drained, others): (Vec<_>, Vec<_>) = back.partition(|it| it.device == drained);
     assert!(!of_drained.is_empty() && !others.is_empty());
-    let why = "an administrator had litd let go of the device";
+    let why = "an administrator has released the device";
     assert!(of_drained.iter().all(|it| it.reason.ends_with(why)));
     assert!(others.iter().all(|it| it.reason.ends_with("litd is off")));
     fs::remove_file(&file).unwrap();

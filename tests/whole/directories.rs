@@ -43,7 +43,7 @@ fn restore_finds_the_journal_of_a_daemon_with_another_state_directory() {
     stand.assert_clean();
     let (code, said) = restore(Path::new(LITD), &config);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("nothing to give back"), "{said}");
+    assert!(said.contains("nothing to restore"), "{said}");
 }
 
 #[test]
@@ -409,7 +409,8 @@ fn what_the_journal_of_a_litd_on_other_devices_owes_is_said_until_it_can_be_give
     let (code, said) = restore_with(&stand, &other);
     assert_eq!(code, Some(1), "{said}");
     let pid = second.daemon().pid();
-    let why = format!("litd runs already, as process {pid}; what its undo journal names was not");
+    let why =
+        format!("litd runs already, as process {pid}; the devices in its undo journal were not");
     assert!(said.contains(&why), "{said}");
     assert_eq!(stand.held(), held);
     assert_eq!(second.terminate(), Some(1), "{}", second.said());

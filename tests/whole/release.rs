@@ -115,7 +115,7 @@ fn no_hello_opens_what_was_let_go_of() {
     assert_eq!(refusal.code, RefusalCode::Busy);
     assert_eq!(
         refusal.reason,
-        "litd has let go of gpu2 until `litctl resume gpu2`"
+        "litd has released gpu2 until `litctl resume gpu2`"
     );
     stand.pass(3.0);
     // What is opened again is closed again.

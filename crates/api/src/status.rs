@@ -42,7 +42,7 @@ pub struct BuildInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Has let go of everything: no device is open, and caps are back, or where `caps.on_exit` leaves
+    /// Has released all devices: none is open, and caps are restored, or where `caps.on_exit` leaves
     /// them.
     Off,
     /// Measures, diagnoses, predicts; writes only to keep a budget that is set.
@@ -315,7 +315,7 @@ pub struct DeviceStatus {
     pub role: DeviceRole,
     /// The job that uses it.
     pub job: Option<String>,
-    /// The cap found at start, which goes back at stop.
+    /// The cap found, which is restored at stop.
     pub found: Option<Watts>,
     /// The cap it holds, as read last.
     pub cap: Option<Watts>,

@@ -48,7 +48,7 @@ fn page(out: &mut String, status: &Status) -> fmt::Result {
 fn node(out: &mut String, status: &Status) -> fmt::Result {
     let node = &status.node;
     let mode = match node.mode {
-        Mode::Off => "off (everything is let go of)",
+        Mode::Off => "off (all devices are released)",
         Mode::Observe => "observe (caps move only to keep a budget)",
         // Never what a node does.
         Mode::Canary => "canary",
@@ -175,9 +175,7 @@ fn remarks(device: &DeviceStatus) -> Vec<String> {
         DeviceState::Foreign => Some(format!(
             "somebody else changed its cap, so it is left alone; {resume}"
         )),
-        DeviceState::Released => Some(format!(
-            "an administrator took it back, so it is left alone; {resume}"
-        )),
+        DeviceState::Released => Some(format!("released; {resume}")),
         DeviceState::Faulty => Some(format!(
             "it refuses, lies or does not answer, so it is left alone (litctl events); {resume}, and so does a \
              minute of good answers where it was only silent"

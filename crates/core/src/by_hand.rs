@@ -269,7 +269,7 @@ impl<S: Store> Core<S> {
             Ok(held) => format!("it was set to {cap} and holds {held}"),
             Err(why) => why,
         };
-        let text = format!("could not be set by hand, and what was found goes back: {why}");
+        let text = format!("could not be set by hand, and the cap found is restored: {why}");
         unit.by_hand.fail(now, || why);
         let address = unit.address().to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
@@ -347,10 +347,9 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = unit.address().to_owned();
-        let mut text =
-            format!("{cap} is not to be set by hand any more: nobody waits for it any longer");
+        let mut text = format!("setting {cap} by hand is given up: its client has gone");
         if let Some(device) = device.filter(|&device| self.actuator.is_writing(device)) {
-            text.push_str(", and should its driver still set it, what was found goes back");
+            text.push_str("; if its driver still sets it, the cap found is restored");
             self.journal_late(device, cap);
         }
         self.note(Note::warning(EventKind::Command, text).device(&address));

@@ -15,7 +15,7 @@
 //! A lock that its driver calls failed may be done all the same, half a minute later, and so may one that a litd had
 //! under way when it died: until then the device stays in the journal, and then its clocks are freed once more, or
 //! locked as is wanted by then. The journal says of a lock that it was done, so that nobody waits for that one. A device
-//! that its users let go of, or whose job opts out, is freed once more when they say so, and then left alone: from then
+//! that was released, or whose job opts out, is freed once more when they say so, and then left alone: from then
 //! on a lock may be theirs. It stays in the journal until litd takes it again, stops or starts anew.
 //!
 //! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what

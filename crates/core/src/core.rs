@@ -56,7 +56,7 @@ pub(crate) struct Totals {
 /// The daemon is about to end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopping {
-    /// Since when: readings must be younger before a cap is given back.
+    /// Since when: readings must be younger before a cap is restored.
     pub since: Nanos,
     /// Whether the shell has been told that it is over.
     pub done: bool,
@@ -585,7 +585,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let text = match self.config.caps.on_exit {
-            OnExit::Restore => "stopping: caps go back",
+            OnExit::Restore => "stopping: caps are restored",
             OnExit::Hold => "stopping: caps go where the safe budget allows",
         };
         self.note(Note::info(EventKind::Daemon, text));
@@ -628,7 +628,7 @@ impl<S: Store> Core<S> {
                 (true, None) if !late.is_empty() => return self.say_stopped(),
                 (true, Some(above)) => above.to_string(),
                 _ => format!(
-                    "caps or clocks could not be given back, of {}",
+                    "caps or clocks could not be restored, of {}",
                     left.join(", ")
                 ),
             };

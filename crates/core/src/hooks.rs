@@ -86,7 +86,7 @@ fn forget_fullest<K: Ord>(arrivals: &mut BTreeMap<K, Bucket>, now: Nanos) {
 
 /// Why a released GPU admits no hook: asking for its holders would open it.
 fn let_go_of(name: &str) -> No {
-    let reason = format!("litd has let go of {name} until `litctl resume {name}`");
+    let reason = format!("litd has released {name} until `litctl resume {name}`");
     No::new(RefusalCode::Busy, "let_go", reason).for_now()
 }
 
@@ -173,7 +173,7 @@ impl<S: Store> Core<S> {
         let Some(goes) = goes.map(|(id, _)| *id) else {
             return false;
         };
-        let reason = "too many hooks are connected: one that came later has this one's place";
+        let reason = "too many hooks are connected: a later one has taken this one's place";
         self.refuse(goes, No::new(RefusalCode::Busy, "busy", reason).for_now());
         true
     }
@@ -838,7 +838,7 @@ impl<S: Store> Core<S> {
             Standing::Ours => "its cap has not been read yet",
             Standing::Foreign(_) => "somebody else changed its cap",
             Standing::Released(it) if it.by_mode => "litd is off",
-            Standing::Released(_) => "an administrator took it back",
+            Standing::Released(_) => "it was released",
             Standing::Faulty(_) => "it does not do what it is told",
         };
         Some(format!("{}: {why}", unit.name))

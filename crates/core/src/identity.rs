@@ -129,7 +129,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let text = format!(
-            "{found} was found, and its driver takes at most {back} by now: {back} goes back, and the undo journal keeps {found}"
+            "the cap found is {found}, and its driver accepts at most {back} now: {back} is restored, and the undo journal keeps {found}"
         );
         let note = Note::warning(EventKind::Restore, text).device(unit.address());
         self.note(note);

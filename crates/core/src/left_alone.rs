@@ -109,8 +109,7 @@ impl<S: Store> Core<S> {
     fn recall_let_go(&mut self, device: usize) -> bool {
         let is_let_go = self.is_released_by_name(device);
         if let Some(unit) = self.devices.get(device).filter(|_| is_let_go) {
-            let text =
-                "was let go of before litd was started anew, and stays so until `litctl resume`";
+            let text = "was released before litd was restarted, and stays so until `litctl resume`";
             let note = Note::info(EventKind::State, text).device(unit.address());
             self.note(note);
             self.let_go_of(device, false);

@@ -476,10 +476,10 @@ impl<S: Store> Core<S> {
                 ))
             }
             (Some(held), Some(found)) => {
-                Remains::Open(format!("holds {held}, and {found} is to go back"))
+                Remains::Open(format!("holds {held}, and {found} has to be restored"))
             }
             (None, Some(found)) => Remains::Open(format!(
-                "what it holds is not known, and {found} is to go back"
+                "its cap is not known, and {found} has to be restored"
             )),
         }
     }

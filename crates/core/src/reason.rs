@@ -45,14 +45,12 @@ impl<S: Store> Core<S> {
                 unit.name
             )),
             Why::NothingOwed if self.is_journaled(device) => Reason::of_litd(format!(
-                "left alone, although its cap is not back: litd has let go of it; {} goes back when litd takes it \
+                "left alone, although its cap is not restored: litd has released it; {} is restored when litd steers it \
                  again or stops",
                 unit.found
-                    .map_or("what was found".to_owned(), |found| found.to_string())
+                    .map_or("the cap found".to_owned(), |found| found.to_string())
             )),
-            Why::NothingOwed => {
-                Reason::of_litd("left alone: litd has moved nothing that is to go back")
-            }
+            Why::NothingOwed => Reason::of_litd("left alone: litd has nothing to restore here"),
             Why::NoRoom => Reason::of_litd(format!(
                 "left as it is: the other devices leave it no more of the budget of {}",
                 self.gpu_budget()
@@ -61,9 +59,10 @@ impl<S: Store> Core<S> {
                 let why = planned.view.rises_stopped.as_deref().unwrap_or_default();
                 Reason::of_litd(format!("left as it is, because no cap may rise: {why}"))
             }
-            Why::Found => {
-                Reason::of_litd(format!("what was found goes back: {}", self.why_back(unit)))
-            }
+            Why::Found => Reason::of_litd(format!(
+                "the cap found is restored: {}",
+                self.why_back(unit)
+            )),
             Why::ByHand => Reason::of_litd("set by hand"),
             Why::Loop(job) => self.reason_of(planned, job, |why| why.to_owned()),
             Why::Trial(job) => self.reason_of(planned, job, |_| {
@@ -97,11 +96,9 @@ impl<S: Store> Core<S> {
         match unit.standing {
             _ if self.stopping.is_some() => "litd stops",
             Standing::Released(it) if it.by_mode => "litd is off",
-            Standing::Released(_) => "an administrator had litd let go of the device",
+            Standing::Released(_) => "an administrator has released the device",
             Standing::Faulty(_) => "the device is faulty",
-            Standing::Foreign(_) => {
-                "a late write of litd's was done on top of what somebody else had set"
-            }
+            Standing::Foreign(_) => "a late write of litd's has replaced a foreign cap",
             _ if unit.opted_out => "its job opted out",
             _ if self.policy() == Policy::Observe => "litd only observes",
             _ => "no job steers the device",

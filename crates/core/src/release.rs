@@ -141,7 +141,7 @@ impl<S: Store> Core<S> {
             }
         }
         if !returning.is_empty() {
-            let text = format!("let go of {back} s ago: taken back");
+            let text = format!("released {back} s ago: taken back");
             self.take_back_noted(&returning, &text);
         }
     }
@@ -378,7 +378,7 @@ impl<S: Store> Core<S> {
 fn owed(held: Option<Watts>, found: Option<Watts>) -> String {
     let watts = |cap: Option<Watts>| cap.map_or("an unknown cap".to_owned(), |cap| cap.to_string());
     format!(
-        "it holds {}, and {} goes back when litd takes it again or stops",
+        "it holds {}, and {} is restored when litd takes it again or stops",
         watts(held),
         watts(found)
     )

@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() {
             return match self.holds() {
                 true => "stopping: caps go where the safe budget allows".to_owned(),
-                false => "stopping: caps go back".to_owned(),
+                false => "stopping: caps are restored".to_owned(),
             };
         }
         if let (true, Err(why)) = (self.authority.is_off(), self.check_mode()) {

@@ -36,7 +36,7 @@ impl<S: Store> Core<S> {
             job.cpus.clear();
             job.start_over();
             job.why = "ranks of this node are missing".to_owned();
-            let note = Note::info(EventKind::Job, "ranks are missing: caps go back").job(name);
+            let note = Note::info(EventKind::Job, "ranks are missing: caps are restored").job(name);
             self.note(note);
         }
         self.fit_names(name);
@@ -91,7 +91,7 @@ impl<S: Store> Core<S> {
         let held = if hold {
             "caps are held"
         } else {
-            "caps go back"
+            "caps are restored"
         };
         let text = format!(
             "nothing heard for {} s: {held}",

@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
                 unit.found = Some(found);
                 let becomes = match holds {
                     true => "was found, and stays in the journal",
-                    false => "goes back",
+                    false => "is restored",
                 };
                 let text = format!(
                     "holds {} from before a crash: {found} {becomes}",
@@ -142,13 +142,13 @@ impl<S: Store> Core<S> {
                     true => Note::warning(
                         EventKind::Foreign,
                         format!(
-                            "holds {held}, which litd never set: that goes back from now on, and not \
-                             {found}, which was found before"
+                            "holds {held}, which litd never set: that is the cap found from now on, and not \
+                             {found}, found before"
                         ),
                     ),
                     false => Note::info(
                         EventKind::Restore,
-                        "the part was replaced since: what it holds goes back from now on",
+                        "the part was replaced since: its present cap is the cap found from now on",
                     ),
                 };
                 self.note(note.device(&address));

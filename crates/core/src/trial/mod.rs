@@ -193,7 +193,7 @@ impl<S: Store> Core<S> {
             return self.keep_trial();
         };
         let text = format!(
-            "harm: {why}; the caps found go back to the jobs of {whose}, and none of them is steered until `litctl resume`"
+            "harm: {why}; caps found are restored for the jobs of {whose}, and none of them is steered until `litctl resume`"
         );
         self.note(Note::warning(EventKind::Trial, text).job(name));
         self.trials.keep_harm(Harm {

@@ -81,7 +81,7 @@ fn after_a_stop_and_what_runs_after_it() {
     let is_told = node
         .log
         .iter()
-        .any(|it| it.contains("could not be given back"));
+        .any(|it| it.contains("could not be restored"));
     assert!(!is_told, "{:?}", node.log);
     assert!(node.restore(), "it waits for a predecessor's write");
     node.pass(60.0);

@@ -34,7 +34,7 @@ fn a_cap_that_litd_goes_on_to_move_is_not_said_to_be_left_as_it_is() {
     let said = said.iter().find(|it| it.text.contains("never set"));
     assert_eq!(
         said.unwrap().text,
-        "holds 650 W, which litd never set: that goes back from now on, and not 700 W, which was found before"
+        "holds 650 W, which litd never set: that is the cap found from now on, and not 700 W, found before"
     );
 }
 
