@@ -226,7 +226,7 @@ pub enum DeviceState {
     Ours,
     /// A foreign cap is in force: the device is left alone until an administrator resumes it.
     Foreign,
-    /// An administrator took it back: it is left alone until resumed.
+    /// An administrator has released the device: it is left alone until `litctl resume`.
     Released,
     /// The device refuses, lies or does not answer: it is left alone until resumed, and counted with the most that
     /// it may hold.

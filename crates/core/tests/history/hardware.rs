@@ -177,7 +177,7 @@ pub struct Hw {
     pub holders: Vec<(Holder, i64)>,
     /// The driver has told of processes of several users.
     pub users_told: bool,
-    /// An administrator took it back: the daemon does not look at it until it is resumed.
+    /// An administrator has released the device: the daemon does not read it until it is resumed.
     pub let_go: bool,
     /// And that was asked for by name, so that the next daemon may know of it.
     pub let_go_for_good: bool,
