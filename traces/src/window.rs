@@ -8,8 +8,10 @@ const CHUNK: usize = 256 << 10;
 /// What is held of a stream.
 pub(crate) struct Window<R> {
     source: R,
-    /// The bytes that are held.
-    pub(crate) bytes: Vec<u8>,
+    /// Room for bytes, which is cleared once: a source that hands out little at a time is asked often.
+    room: Vec<u8>,
+    /// How many bytes are held, at the beginning of the room.
+    held: usize,
     /// The next byte to look at.
     pub(crate) at: usize,
     /// How many bytes left the window before its first one.
@@ -22,7 +24,8 @@ impl<R: Read> Window<R> {
     pub(crate) fn new(source: R) -> Self {
         Self {
             source,
-            bytes: Vec::new(),
+            room: Vec::new(),
+            held: 0,
             at: 0,
             gone: 0,
             ended: false,
@@ -36,32 +39,40 @@ impl<R: Read> Window<R> {
 
     /// How many bytes of the stream were read.
     pub(crate) fn length(&self) -> u64 {
-        self.gone + self.bytes.len() as u64
+        self.gone + self.held as u64
+    }
+
+    /// The bytes that are held.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.room.get(..self.held).unwrap_or_default()
     }
 
     /// The bytes from the next one on.
     pub(crate) fn rest(&self) -> &[u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+        self.bytes().get(self.at..).unwrap_or_default()
     }
 
     /// Reads more, dropping what lies before `keep`, which becomes the window's first byte;
     /// `false` at the end of the stream.
     pub(crate) fn refill(&mut self, keep: usize) -> io::Result<bool> {
-        self.bytes.drain(..keep);
+        self.room.copy_within(keep..self.held, 0);
+        self.held -= keep;
         self.at -= keep;
         self.gone += keep as u64;
-        let held = self.bytes.len();
         // Twice as much each time, so that a long piece is not copied over and over.
-        self.bytes.resize(held + CHUNK.max(held), 0);
-        let room = self.bytes.get_mut(held..).unwrap_or_default();
+        let wanted = self.held + CHUNK.max(self.held);
+        if self.room.len() < wanted {
+            self.room.resize(wanted, 0);
+        }
+        let room = self.room.get_mut(self.held..wanted).unwrap_or_default();
         let read = loop {
             match self.source.read(room) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
-        self.bytes
-            .truncate(held + read.as_ref().map_or(0, |&count| count));
+        self.held += read.as_ref().map_or(0, |&count| count);
         self.ended = read? == 0;
         Ok(!self.ended)
     }

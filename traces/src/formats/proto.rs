@@ -196,10 +196,12 @@ impl<R: Read> Stream<R> {
         }
         let length = length as usize;
         self.fill(length)?;
-        let Window { bytes, at, .. } = &mut self.0;
-        let taken = bytes.get(*at..*at + length).ok_or(StreamError::Cut)?;
-        *at += length;
-        Ok(taken)
+        if self.0.rest().len() < length {
+            return Err(StreamError::Cut);
+        }
+        let at = self.0.at;
+        self.0.at += length;
+        Ok(self.0.bytes().get(at..at + length).unwrap_or_default())
     }
 
     /// Passes over so many bytes.

@@ -175,7 +175,7 @@ impl<R: Read> Scanner<R> {
     pub(crate) fn is_empty(&self) -> bool {
         self.progress.keys.is_empty()
             && !self.progress.has_events
-            && self.window.at == self.window.bytes.len()
+            && self.window.at == self.window.bytes().len()
     }
 
     /// Walks the whole document and hands out its parts.
@@ -322,7 +322,7 @@ impl<R: Read> Scanner<R> {
 
     /// What to say of the next byte: that it is wrong, or that there is none.
     fn unexpected<E: From<ScanError>>(&self) -> E {
-        match self.window.bytes.get(self.window.at) {
+        match self.window.bytes().get(self.window.at) {
             Some(&byte) => ScanError::Unexpected(Some(byte)),
             None => ScanError::Cut,
         }
@@ -332,7 +332,7 @@ impl<R: Read> Scanner<R> {
     /// The next byte that is no blank, which is not taken.
     fn peek(&mut self) -> Result<Option<u8>, ScanError> {
         loop {
-            match self.window.bytes.get(self.window.at) {
+            match self.window.bytes().get(self.window.at) {
                 Some(byte) if byte.is_ascii_whitespace() => self.window.at += 1,
                 Some(&byte) => return Ok(Some(byte)),
                 None => {
@@ -362,13 +362,13 @@ impl<R: Read> Scanner<R> {
         let mut scan = ValueScan::default();
         let mut seen = start;
         let end = loop {
-            if let Some(length) = scan.feed(self.window.bytes.get(seen..).unwrap_or_default()) {
+            if let Some(length) = scan.feed(self.window.bytes().get(seen..).unwrap_or_default()) {
                 break seen + length;
             }
-            if self.window.bytes.len() - start > EVENT_LIMIT {
+            if self.window.bytes().len() - start > EVENT_LIMIT {
                 return Err(ScanError::TooLong);
             }
-            seen = self.window.bytes.len() - start;
+            seen = self.window.bytes().len() - start;
             if !self.refill(start)? {
                 return Err(ScanError::Cut);
             }
@@ -378,7 +378,7 @@ impl<R: Read> Scanner<R> {
             return Err(ScanError::Unexpected(first));
         }
         self.window.at = end;
-        Ok(self.window.bytes.get(start..end).unwrap_or_default())
+        Ok(self.window.bytes().get(start..end).unwrap_or_default())
     }
 
     /// Passes over the next value without holding it.
@@ -394,7 +394,7 @@ impl<R: Read> Scanner<R> {
                 }
                 return Ok(());
             }
-            self.window.at = self.window.bytes.len();
+            self.window.at = self.window.bytes().len();
             if !self.refill(self.window.at)? {
                 return Err(ScanError::Cut);
             }
