@@ -579,9 +579,29 @@ fn waited(timelines: &[Timeline]) -> Vec<Nanos> {
     waits
 }
 
-/// The traces of all real jobs of several ranks: `../shared/traces` has them, and from which share of kernels that match on
-/// they are compared. Recordings that are no ranks of one job are left out, as litctl refuses them.
-const REAL: [(&str, f64); 2] = [("param_dlrm_v100x8", 0.8), ("hta/trace_filter", 0.5)];
+/// The traces of all real jobs of several ranks: a folder or a file in `../shared/traces`, of how many ranks, and from which
+/// share of kernels that match on they are compared. Recordings that are no ranks of one job are left out, as litctl refuses
+/// them.
+const REAL: [(&str, usize, f64); 3] = [
+    ("param_dlrm_v100x8", 8, 0.8),
+    ("hta/trace_filter", 2, 0.5),
+    // Eight GPUs that exchange nothing.
+    (
+        "tracelens/traces/mi300/jax_conv_minimal_08/tw003.xplane.pb",
+        8,
+        0.8,
+    ),
+];
+
+/// The files of a folder in their order, or the one file.
+fn files(path: PathBuf) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(&path) else {
+        return vec![path];
+    };
+    let mut files = Vec::from_iter(entries.map(|file| file.unwrap().path()));
+    files.sort();
+    files
+}
 
 #[test]
 fn waits_and_time_of_real_ranks_are_what_the_definitions_say() {
@@ -592,13 +612,8 @@ fn waits_and_time_of_real_ranks_are_what_the_definitions_say() {
         let _ = std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes());
         return;
     }
-    for (folder, min_matched) in REAL {
-        let mut files = Vec::from_iter(
-            std::fs::read_dir(shared.join(folder))
-                .unwrap()
-                .map(|file| file.unwrap().path()),
-        );
-        files.sort();
+    for (folder, ranks, min_matched) in REAL {
+        let files = files(shared.join(folder));
         let traces = files
             .iter()
             .map(|file| formats::read_file(file, None).unwrap());
@@ -609,10 +624,15 @@ fn waits_and_time_of_real_ranks_are_what_the_definitions_say() {
         assert_eq!(groups.all.len(), 1, "{folder}");
         let report = analyse_groups(&timelines, &groups, &options).unwrap();
         let waits = waited(&timelines);
-        assert!(waits.iter().any(|&wait| wait > Nanos::ZERO), "{folder}");
+        assert_eq!((timelines.len(), report.ranks.len()), (ranks, ranks));
+        let communicates = |kernel: &Kernel| kernel.class.communicates();
+        let mut all = timelines.iter().flat_map(|timeline| &timeline.kernels);
+        let exchange = all.any(communicates);
+        let waited = waits.iter().any(|&wait| wait > Nanos::ZERO);
+        assert_eq!(waited, exchange, "{folder}");
         for ((rank, timeline), wait) in report.ranks.iter().zip(&timelines).zip(waits) {
             let at = format!("{folder}, rank {}", rank.rank);
-            assert_eq!(rank.wait_ns, Some(wait), "{at}");
+            assert_eq!(rank.wait_ns, exchange.then_some(wait), "{at}");
             assert_eq!(rank.time_ns, counted(timeline), "{at}");
             let ends = timeline.kernels.iter().map(|kernel| kernel.end);
             let window = ends.max().unwrap() - timeline.kernels[0].start;
