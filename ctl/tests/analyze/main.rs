@@ -7,6 +7,7 @@ mod beside;
 mod causes;
 mod first;
 mod first_screen;
+mod given;
 mod pipeline;
 mod refused;
 mod round_trip;
