@@ -266,7 +266,11 @@ pub enum ReadError {
     },
     /// One rank twice.
     #[error(
-        "{first} and {second} both hold rank {rank}; leave one out, or name the ranks of the files with --ranks"
+        "{first} and {second} both hold rank {rank}{}",
+        match successive {
+            true => ", one after the other: a profiler that records again and again writes a file each time; give the files of one time, one of each rank",
+            false => "; leave one out, or name the ranks of the files with --ranks",
+        }
     )]
     DuplicateRank {
         /// The rank.
@@ -275,6 +279,8 @@ pub enum ReadError {
         first: String,
         /// Another file, or the same one.
         second: String,
+        /// Whether one was recorded after the other.
+        successive: bool,
     },
     /// A rank that its job cannot have.
     #[error(

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[cfg(feature = "formats")]
 pub(crate) use environment::Ranks;
 
+use litd_units::Nanos;
+
 use crate::error::ReadError;
 use crate::gather::Trace;
 use crate::timeline::{NonMax, Timeline};
@@ -122,6 +124,7 @@ fn check(timelines: &[Timeline]) -> Result<(), ReadError> {
                     true => "the same file, given twice,".to_owned(),
                     false => other.source.clone(),
                 },
+                successive: last_and_first(&[one, other]).is_some(),
             });
         }
     }
@@ -144,22 +147,31 @@ fn check(timelines: &[Timeline]) -> Result<(), ReadError> {
     check_iterations(timelines)
 }
 
-/// All ranks of a job run at the same time. The last to start and the first to end tell.
+/// All ranks of a job run at the same time.
 fn check_times(timelines: &[Timeline]) -> Result<(), ReadError> {
-    let start = |timeline: &&Timeline| timeline.kernels.first().map(|kernel| kernel.start);
-    let end = |timeline: &&Timeline| timeline.kernels.iter().map(|kernel| kernel.end).max();
-    let last = timelines.iter().max_by_key(start);
-    let first = timelines.iter().min_by_key(end);
-    if let (Some(late), Some(early)) = (last, first)
-        && let (Some(start), Some(end)) = (start(&late), end(&early))
-        && start > end
-    {
-        let gap = (start - end).as_secs_f64();
-        let why =
-            format!("the kernels of the second end {gap:.3} s before those of the first start");
-        return Err(strangers(late, early, why));
+    match last_and_first(&Vec::from_iter(timelines)) {
+        Some((late, early, gap)) => {
+            // Recordings are often shorter than a second, and so is what lies between two.
+            let gap = match gap < Nanos(1_000_000_000) {
+                true => format!("{:.3} ms", gap.to_millis().0),
+                false => format!("{:.3} s", gap.as_secs_f64()),
+            };
+            let why =
+                format!("the kernels of the second end {gap} before those of the first start");
+            Err(strangers(late, early, why))
+        }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Of recordings that don't overlap the last to start and the first to end, and what lies between.
+fn last_and_first<'a>(timelines: &[&'a Timeline]) -> Option<(&'a Timeline, &'a Timeline, Nanos)> {
+    let start = |timeline: &&&Timeline| timeline.kernels.first().map(|kernel| kernel.start);
+    let end = |timeline: &&&Timeline| timeline.kernels.iter().map(|kernel| kernel.end).max();
+    let late = timelines.iter().max_by_key(start)?;
+    let early = timelines.iter().min_by_key(end)?;
+    let gap = start(&late)? - end(&early)?;
+    (gap > Nanos::ZERO).then_some((*late, *early, gap))
 }
 
 /// Where both of two ranks mark iterations, some must be the same.

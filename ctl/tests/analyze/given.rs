@@ -4,7 +4,7 @@
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{document, kernel, report, write};
+use super::{document, kernel, refusal, report, write};
 
 /// A job whose ranks run ten kernels in an iteration and then meet.
 struct Job {
@@ -102,6 +102,37 @@ fn given(events: &[Vec<String>], ranks: &[u32]) -> TempDir {
 
 fn said<'a>(report: &'a Value, key: &str) -> &'a str {
     report["verdict"][key].as_str().unwrap()
+}
+
+#[test]
+fn recordings_that_follow_each_other_are_told_as_such() {
+    let events = |begins: f64| {
+        let job = Job {
+            begins,
+            ..one_group(false)
+        };
+        job.events(nothing, |_| 40.0)
+    };
+    let (first, second) = (events(0.0), events(5_000.0));
+    let folder = given(&first, &[0, 1]);
+    for rank in 0..2 {
+        let info = format!(r#""distributedInfo":{{"rank":{rank}}},"#);
+        let text = document(&info, &second[rank]);
+        write(&folder, &format!("again{rank}.json"), text);
+    }
+    let error = refusal(&[], &[folder.path()]);
+    for part in ["both hold rank 0, one after the other", "one of each rank"] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+    // Of the same time they are copies, or their ranks are wrong.
+    let folder = given(&first, &[0, 1]);
+    let info = r#""distributedInfo":{"rank":0},"#;
+    write(&folder, "other.json", document(info, &first[1]));
+    let error = refusal(&[], &[folder.path()]);
+    assert!(
+        error.contains("leave one out, or name the ranks"),
+        "{error}"
+    );
 }
 
 #[test]
