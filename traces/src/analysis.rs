@@ -267,7 +267,7 @@ pub fn analyse_groups(
         matched_fraction: fractions.reduce(f64::min),
         straggler_rank: None,
         told: 0,
-        world_size: timelines.iter().find_map(|timeline| timeline.world_size),
+        world_size: world_size(timelines),
         wall_ns: wall,
         standstill,
         ranks,
@@ -278,6 +278,24 @@ pub fn analyse_groups(
     report.ranks.sort_by_key(|rank| rank.rank);
     report.tell(report.worst_group(|_| true));
     Ok(report)
+}
+
+/// How many ranks the job has: what its traces say or, where they don't and collectives name more ranks than were
+/// recorded, as many as these and the ranks' own numbers tell at least.
+fn world_size(timelines: &[Timeline]) -> Option<u32> {
+    let told = timelines.iter().find_map(|timeline| timeline.world_size);
+    told.or_else(|| {
+        let collectives = timelines.iter().flat_map(|timeline| &timeline.collectives);
+        let named = collectives.map(|collective| {
+            let last = collective.ranks.iter().max();
+            last.map_or(0, |last| last.saturating_add(1))
+                .max(collective.group_size.unwrap_or(0))
+        });
+        let named = named.max()?;
+        let last = timelines.iter().map(|timeline| timeline.rank).max()?;
+        let recorded = u32::try_from(timelines.len()).ok()?;
+        (named > recorded).then(|| named.max(last.saturating_add(1)))
+    })
 }
 
 impl Report {

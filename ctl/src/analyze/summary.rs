@@ -53,6 +53,8 @@ enum Other {
     UnevenWork,
     /// Too little matches.
     NotCompared,
+    /// No rank of those given is late, and there are others: "healthy" would be said of these, too.
+    RanksMissing,
     /// There is a summary of collectives only.
     Collectives,
 }
@@ -217,6 +219,12 @@ fn of_diagnosis(
             "Stages wait for each other, for up to {:.1} % of the time recorded; within its stage no rank holds the others back.",
             100.0 * most
         )),
+        None if all_may_wait(report, diagnosis) => Answer::of(format!(
+            "Not known: all may wait for a rank that is missing. None of the {} ranks given, of {}, holds the others back.",
+            report.ranks.len(),
+            report.world_size.unwrap_or_default()
+        ))
+        .and(words::unwaited(diagnosis)),
         None => weighed::verdict(weighed, diagnosis),
     };
     let hosts = LateHosts::of(report).filter(|_| stages.is_some());
@@ -239,7 +247,9 @@ fn of_diagnosis(
     };
     let one_of_several = report.groups.len() > 1 && stages.is_none();
     let place = place(report, diagnosis).filter(|_| one_of_several);
-    let given = report.world_size.filter(|_| report.missing().is_some());
+    let given = report
+        .world_size
+        .filter(|_| report.missing().is_some() && !all_may_wait(report, diagnosis));
     let given = given.map(|all| {
         format!(
             "That is of the {} ranks given, of {all}; of the rest nothing is known.",
@@ -268,6 +278,7 @@ fn of_diagnosis(
     Summary {
         kind: match diagnosis.nobody_waits() {
             true => Kind::Other(Other::NobodyWaits),
+            false if all_may_wait(report, diagnosis) => Kind::Other(Other::RanksMissing),
             false => Kind::Diagnosed(diagnosis.cause),
         },
         verdict,
@@ -283,6 +294,11 @@ fn of_diagnosis(
             None => next::of(report, diagnosis, turns.is_some()),
         },
     }
+}
+
+/// Whether nobody is late of the ranks given alone, and others are missing.
+fn all_may_wait(report: &Report, diagnosis: &Diagnosis) -> bool {
+    diagnosis.cause == Cause::Healthy && report.missing().is_some()
 }
 
 /// Of which group of several a verdict is, where the ranks that it names are all of that one.

@@ -14,6 +14,16 @@ use crate::show::{HEAD, percent, time};
 /// The longest name that is shown, in characters.
 const NAME: usize = 60;
 
+/// That a clock is slow though nobody waits for its rank.
+pub fn unwaited(diagnosis: &Diagnosis) -> Option<String> {
+    let (slow, by) = diagnosis.unwaited.as_ref()?;
+    Some(format!(
+        "But the clock of {} is slow: kernels there take {} longer, for which nobody waits.",
+        ranks(slow),
+        percents(*by)
+    ))
+}
+
 /// The cause that holds the node back, in one sentence; and when, if ranks are slow at times only.
 pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
     let late = ranks(&diagnosis.stragglers);
@@ -23,14 +33,13 @@ pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
         _ => format!("the others wait for {late}"),
     };
     match diagnosis.cause {
-        Cause::Healthy => match &diagnosis.unwaited {
-            Some((slow, by)) => format!(
-                "Healthy: no rank holds the others back. But the clock of {} is slow: kernels there take {} longer, for which nobody waits.",
-                ranks(slow),
-                percents(*by)
-            ),
-            None => "Healthy: no rank holds the others back.".into(),
-        },
+        Cause::Healthy => {
+            let healthy = "Healthy: no rank holds the others back.";
+            match unwaited(diagnosis) {
+                Some(slow) => format!("{healthy} {slow}"),
+                None => healthy.into(),
+            }
+        }
         Cause::SlowClock => match when {
             Some(when) => format!("Slow clock: {wait}, {when}; power can help."),
             None => format!("Slow clock: {wait}; power can help."),

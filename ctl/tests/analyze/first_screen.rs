@@ -16,12 +16,14 @@ struct Job(TempDir);
 impl Job {
     fn of(world: Option<u32>, ranks: &[(u32, Vec<Event>)]) -> Self {
         let folder = TempDir::new().unwrap();
+        // Where nothing tells how many ranks there are, collectives are not to tell it either.
+        let members = world.map_or(ranks.len(), |_| 8);
         for (rank, events) in ranks {
             let mut text = Vec::new();
             for (correlation, (category, name, stream, start, length, launch)) in (1..).zip(events)
             {
                 text.push(format!(
-                    r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":0,"tid":{stream},"ts":{start},"dur":{length},"args":{{"device":0,"stream":{stream},"correlation":{correlation},"Collective name":"allreduce","In msg nelems":1000000,"Out msg nelems":1000000,"dtype":"Float","Group size":8}}}}"#
+                    r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":0,"tid":{stream},"ts":{start},"dur":{length},"args":{{"device":0,"stream":{stream},"correlation":{correlation},"Collective name":"allreduce","In msg nelems":1000000,"Out msg nelems":1000000,"dtype":"Float","Group size":{members}}}}}"#
                 ));
                 text.extend(launch.map(|at| format!(
                     r#"{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{at},"dur":1,"args":{{"correlation":{correlation}}}}}"#

@@ -105,6 +105,29 @@ fn said<'a>(report: &'a Value, key: &str) -> &'a str {
 }
 
 #[test]
+fn ranks_that_collectives_alone_name_are_missing() {
+    let events = one_group(true).events(nothing, |rank| slow(rank, 5));
+    // All wait for one that is not given.
+    let report = super::report(&[], &[given(&events, &[0, 1, 2]).path()]);
+    assert_eq!(report["verdict"]["kind"], "ranks-missing");
+    let text = said(&report, "text");
+    assert!(
+        text.starts_with("Not known: all may wait for a rank that is missing. None of the 3 ranks given, of 8, holds"),
+        "{text}"
+    );
+    assert!(!text.contains("Healthy"), "{text}");
+    let next = said(&report, "next");
+    assert!(
+        next.starts_with("give the traces of ranks 3, 4, 5, 6 and 7"),
+        "{next}"
+    );
+    // With all of them the verdict is of the job.
+    let all = super::report(&[], &[given(&events, &[0, 1, 2, 3, 4, 5, 6, 7]).path()]);
+    assert_eq!(all["straggler_rank"], 5);
+    assert!(!all["verdict"].to_string().contains("missing"));
+}
+
+#[test]
 fn recordings_that_follow_each_other_are_told_as_such() {
     let events = |begins: f64| {
         let job = Job {
