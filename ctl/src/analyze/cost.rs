@@ -76,7 +76,16 @@ pub fn of(
     };
     let given = report.missing();
     let given = given.map(|_| "Less, or nothing, if a rank that is missing is slower.".to_owned());
-    told.and(given).and(besides)
+    told.and(given)
+        .and(of_some_ranks(report).map(str::to_owned))
+        .and(besides)
+}
+
+/// That collectives may be of some ranks only, which the estimate doesn't know.
+fn of_some_ranks(report: &Report) -> Option<&'static str> {
+    let waits = report.told()?.waits.as_ref()?;
+    let untold = waits.transfers.is_some();
+    untold.then_some("More or less if the collectives are of some of these ranks only (see below).")
 }
 
 /// The upper bound of the gain from mending the cause of lateness, where that is not a clock.
@@ -241,10 +250,14 @@ fn by_nobody(
     let largest = largest.map(|besides| format!("Of the time recorded {besides}."));
     match diagnosis.cause {
         Cause::SamplingArtefact => Answer::of("not known."),
-        _ if diagnosis.nobody_waits() => {
-            Answer::of("nothing that these traces show: whoever is late keeps nobody waiting.")
-                .and(largest)
-        }
+        // "Nothing" would be wrong of a job that loses most of its time otherwise.
+        _ if diagnosis.nobody_waits() => match largest {
+            Some(largest) => Answer::of(largest)
+                .and("That somebody is late costs nothing that these traces show.".to_owned()),
+            None => {
+                Answer::of("nothing that these traces show: whoever is late keeps nobody waiting.")
+            }
+        },
         _ if report.missing().is_some() => {
             Answer::of("not known: the ranks given may wait for one that is missing.").and(largest)
         }

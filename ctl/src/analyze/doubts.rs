@@ -81,12 +81,12 @@ fn clocks(skew: &Skew) -> Option<String> {
     })
 }
 
-/// A doubt: transfers between unknown ranks count as transfers of all.
+/// A doubt: transfers or collectives of some ranks count as those of all, because nothing tells which ranks take part.
 fn transfers(report: &Report) -> Option<String> {
     let group = report.told()?;
     let name = group.waits.as_ref()?.transfers.as_ref()?;
     Some(format!(
-        "{} doesn't tell between which ranks it is and counts as one transfer of all {} ranks, but mostly ends on some of them before it starts on others: who is said to wait there may not",
+        "{} doesn't tell between which ranks it is and counts as one of all {} ranks, but mostly ends on some of them before it starts on others: who is said to wait there may not",
         words::short(name),
         group.ranks.len()
     ))

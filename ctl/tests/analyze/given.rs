@@ -173,3 +173,24 @@ fn work_before_the_first_collective_is_not_taken_for_a_recording_that_began_late
     // That they waited once is no certainty.
     assert!(said(&report, "text").contains("likely, no more"));
 }
+
+#[test]
+fn jobs_side_by_side_are_doubted_to_be_one() {
+    let job = |groups: Vec<std::ops::Range<u32>>| {
+        let job = Job {
+            groups,
+            ..one_group(false)
+        };
+        let events = job.events(nothing, |rank| slow(rank, 6));
+        super::report(&[], &[given(&events, &[0, 1, 2, 3, 4, 5, 6, 7]).path()])
+    };
+    let told = "ncclDevKernel_AllReduce doesn't tell between which ranks it is and counts as one of all 8 ranks";
+    let two = job(vec![0..4, 4..8]);
+    assert!(two["verdict"]["doubts"].to_string().contains(told), "{two}");
+    let cost = said(&two, "cost");
+    assert!(cost.contains("of some of these ranks only"), "{cost}");
+    assert!(!said(&two, "how_sure").starts_with("very sure"));
+    let one = job(vec![0..8]);
+    assert!(!one["verdict"].to_string().contains("some of these ranks"));
+    assert_eq!(one["straggler_rank"], 6);
+}

@@ -92,6 +92,13 @@ pub(crate) fn is_transfer(name: &str) -> bool {
     ["sendrecv", "send", "recv"].contains(&kind_of(name))
 }
 
+/// Whether no rank leaves kernels of this name before all ranks that take part have come. Whoever broadcasts, or sends
+/// something to be reduced, may.
+pub(super) fn keeps_all(name: &str) -> bool {
+    let all = ["allreduce", "allgather", "reducescatter", "alltoall"];
+    is_transfer(name) || all.contains(&kind_of(name))
+}
+
 /// The size of an element of this type, in bytes.
 fn size_of(dtype: &str) -> Option<u64> {
     let name = dtype.to_ascii_lowercase();

@@ -189,8 +189,9 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
     }
 }
 
-/// Kernels whose names are those of transfers, that don't tell between which ranks they are, and that count as collectives of
-/// more than two ranks. NCCL does all-to-alls with such kernels as well; but none of these ends before all ranks have come.
+/// Kernels that don't tell between which ranks they are, and that count as collectives of more than two ranks: transfers by
+/// their names, and collectives that no rank leaves before all have come, of which some may be of some ranks only. NCCL does
+/// all-to-alls with transfers as well; but none of these ends before all ranks have come.
 struct Transfers {
     /// Whether a name is one, of the rank at a place.
     known: HashMap<(usize, NameId), bool>,
@@ -233,8 +234,7 @@ impl Transfers {
         let name = timeline.name_of(kernel);
         let known = self.known.entry((first.rank, kernel.name));
         let group = self.groups.get_mut(group);
-        let Some(group) = group.filter(|_| *known.or_insert_with(|| table::is_transfer(name)))
-        else {
+        let Some(group) = group.filter(|_| *known.or_insert_with(|| table::keeps_all(name))) else {
             return;
         };
         group.all += 1;
