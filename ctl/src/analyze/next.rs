@@ -3,7 +3,7 @@
 use litd_traces::Report;
 use litd_traces::study::{Cause, Diagnosis, Grids};
 
-use super::answer::Answer;
+use super::answer::{Answer, capital};
 use super::cost::{MUCH, stages_wait};
 use super::{doubts, hosts, parts, words};
 
@@ -33,9 +33,7 @@ fn of_given(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> Answer {
                 "Where they are the same already, ranks do not run the same work in the same order, and can't be compared.".to_owned()
             )
         }
-        Cause::Unknown if diagnosis.nobody_waits() => Answer::of(
-            "if the ranks exchange anything, record that too, or say with --classes which kernels do; else look at what takes the time of each, below."
-        ),
+        Cause::Unknown if diagnosis.nobody_waits() => by_itself(report),
         Cause::Unknown if !diagnosis.longer.is_empty() => what_is_longer(diagnosis, &late),
         Cause::Unknown if diagnosis.seen.len() > 1 => several(diagnosis, &late),
         Cause::Unknown => Answer::of(format!(
@@ -76,6 +74,20 @@ fn of_nobody(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> Answer {
         Some(part) => format!("nothing to balance; {}.", part.advice()),
         None => "nothing to balance.".into(),
     })
+}
+
+/// The advice where nothing is seen to be exchanged: what takes each rank's time comes first, if that is no computation.
+fn by_itself(report: &Report) -> Answer {
+    let exchanges =
+        "if the ranks exchange anything, record that too, or say with --classes which kernels do";
+    match parts::worth(report) {
+        Some(part) => {
+            Answer::of(format!("{}.", part.advice())).and(format!("{}.", capital(exchanges)))
+        }
+        None => Answer::of(format!(
+            "{exchanges}; else look at what takes the time of each, below."
+        )),
+    }
 }
 
 /// The advice to add the traces of missing ranks.

@@ -194,3 +194,29 @@ fn jobs_side_by_side_are_doubted_to_be_one() {
     assert!(!one["verdict"].to_string().contains("some of these ranks"));
     assert_eq!(one["straggler_rank"], 6);
 }
+
+#[test]
+fn ranks_that_exchange_nothing_are_told_what_takes_their_time() {
+    let folder = TempDir::new().unwrap();
+    for rank in 0..2 {
+        // 5 µs of work each 100 µs, for which nothing tells why.
+        let events =
+            (0..40).map(|k| kernel("gemm", 100.0 * f64::from(k) + 60.0 * f64::from(rank), 5.0));
+        let info = format!(r#""distributedInfo":{{"rank":{rank},"world_size":2}},"#);
+        let text = document(&info, &Vec::from_iter(events));
+        write(&folder, &format!("rank{rank}.json"), text);
+    }
+    let report = report(&[], &[folder.path()]);
+    assert_eq!(report["verdict"]["kind"], "nobody-waits");
+    let cost = said(&report, "cost");
+    assert!(
+        cost.starts_with("Of the time recorded gaps between kernels"),
+        "{cost}"
+    );
+    let next = said(&report, "next");
+    assert!(
+        next.starts_with("record the host's calls as well"),
+        "{next}"
+    );
+    assert!(next.contains("If the ranks exchange anything"), "{next}");
+}
