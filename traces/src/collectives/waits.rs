@@ -193,25 +193,27 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
 /// their names, and collectives that no rank leaves before all have come, of which some may be of some ranks only. NCCL does
 /// all-to-alls with transfers as well; but none of these ends before all ranks have come.
 struct Transfers {
-    /// Whether a name is one, of the rank at a place.
-    known: HashMap<(usize, NameId), bool>,
-    groups: Vec<OfGroup>,
+    /// The place of a name among these, of the rank at a place; none of other names.
+    known: HashMap<(usize, NameId), Option<usize>>,
+    names: Vec<OfName>,
+    groups: usize,
 }
 
-/// Those of one group.
-#[derive(Clone, Default)]
-struct OfGroup {
+/// Kernels of one name in one group.
+struct OfName {
+    group: usize,
+    name: String,
     all: usize,
-    /// How many end on some rank before they start on another, and the name of the first.
+    /// How many end on some rank before they start on another.
     apart: usize,
-    name: Option<String>,
 }
 
 impl Transfers {
     fn of(groups: usize) -> Self {
         Self {
             known: HashMap::new(),
-            groups: vec![OfGroup::default(); groups],
+            names: Vec::new(),
+            groups,
         }
     }
 
@@ -232,27 +234,40 @@ impl Transfers {
             return;
         };
         let name = timeline.name_of(kernel);
+        let names = &mut self.names;
         let known = self.known.entry((first.rank, kernel.name));
-        let group = self.groups.get_mut(group);
-        let Some(group) = group.filter(|_| *known.or_insert_with(|| table::keeps_all(name))) else {
+        let known = known.or_insert_with(|| {
+            table::keeps_all(name).then(|| {
+                names.push(OfName {
+                    group,
+                    name: name.into(),
+                    all: 0,
+                    apart: 0,
+                });
+                names.len() - 1
+            })
+        });
+        let Some(own) = known.and_then(|at| names.get_mut(at)) else {
             return;
         };
-        group.all += 1;
+        own.all += 1;
         let start = row.iter().map(|entry| entry.start).max();
         let end = row.iter().map(|entry| entry.end).min();
         if end < start {
-            group.apart += 1;
-            group.name.get_or_insert_with(|| name.into());
+            own.apart += 1;
         }
     }
 
-    /// Of each group a name of those that are mostly no collectives of all its ranks.
+    /// Of each group a name whose kernels are mostly no collectives of all its ranks.
     fn names(self) -> Vec<Option<String>> {
-        let mostly = |group: &OfGroup| 2 * group.apart > group.all;
-        let names = self.groups.into_iter();
-        names
-            .map(|group| mostly(&group).then_some(group.name).flatten())
-            .collect()
+        let mut all = vec![None; self.groups];
+        for own in self.names {
+            let place = all.get_mut(own.group);
+            if let Some(place) = place.filter(|place| place.is_none() && 2 * own.apart > own.all) {
+                *place = Some(own.name);
+            }
+        }
+        all
     }
 }
 
