@@ -22,6 +22,8 @@ struct Job {
     slower: [f64; RANKS],
     /// How long an all-reduce takes where nobody waits.
     transfer: f64,
+    /// Whether one follows the last layer as well, which nothing hides.
+    last: bool,
 }
 
 const RIGHT: Job = Job {
@@ -30,6 +32,7 @@ const RIGHT: Job = Job {
     call: [2.0; RANKS],
     slower: [1.0; RANKS],
     transfer: 60.0,
+    last: false,
 };
 
 fn of_rank(rank: usize, value: f64, others: f64) -> [f64; RANKS] {
@@ -102,7 +105,7 @@ impl Job {
                     for k in 0..6_u32 {
                         // As little as noise.
                         let more = f64::from((7 * at as u32 + 3 * k + 5 * iteration) % 11) / 50.0;
-                        let name = ["up_gemm", "down_gemm", "rms_norm"][k as usize % 3];
+                        let name = ["rms_norm", "up_gemm", "down_gemm"][k as usize % 3];
                         let follows = if name == "rms_norm" {
                             1.0
                         } else {
@@ -113,7 +116,7 @@ impl Job {
                     }
                 }
                 // An all-reduce of the first four layers, beside the next one.
-                if layer + 1 == LAYERS {
+                if layer + 1 == LAYERS && !self.last {
                     continue;
                 }
                 let starts = ranks.iter_mut().map(|rank| {
@@ -274,6 +277,7 @@ fn a_slow_clock_behind_a_late_host_is_told_with_what_both_cost() {
     // before it all the same.
     let slow = Job {
         slower: of_rank(7, 1.06, 1.0),
+        last: true,
         ..RIGHT
     };
     let both = Job {
@@ -286,7 +290,7 @@ fn a_slow_clock_behind_a_late_host_is_told_with_what_both_cost() {
     assert_eq!(report["straggler_rank"], 1);
     assert!(text.contains("rank 7, whose kernels take longer"), "{text}");
     let cost = percent(&report);
-    assert!((cost - truth).abs() < 1.0, "{cost} of {truth}");
+    assert!((cost - truth).abs() < 0.5, "{cost} of {truth}");
 }
 
 #[test]
