@@ -169,6 +169,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         deadline: args.deadline,
         launch: Seconds::ZERO,
         risk: Seconds::ZERO,
+        loading: Seconds::ZERO,
     };
     let advice = advise(&standing, &signal, now)?;
     if json {

@@ -91,6 +91,13 @@ pub fn span(text: &str) -> Result<Seconds, &'static str> {
         .ok_or("must be a number of hours that is not negative")
 }
 
+/// Reads a share above 0.
+pub fn share(text: &str) -> Result<f64, &'static str> {
+    let share = text.parse().ok();
+    let share = share.filter(|it: &f64| *it > 0.0 && *it <= 1.0);
+    share.ok_or("must be a share of more than 0, and at most 1")
+}
+
 /// Reads seconds that may be 0.
 pub fn seconds(text: &str) -> Result<Seconds, &'static str> {
     let seconds = text.parse().ok();

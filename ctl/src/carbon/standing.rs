@@ -52,6 +52,8 @@ pub struct Standing {
     pub launch: Seconds,
     /// How much longer a switch may take that goes wrong: one that the deadline does not need must leave room for it.
     pub risk: Seconds,
+    /// How much longer than a switch a configuration may take to load that was never loaded.
+    pub loading: Seconds,
 }
 
 /// The configuration to run now, by its number, and why.
@@ -99,8 +101,6 @@ impl Reason {
     }
 }
 
-/// A configuration that was never loaded may take so much longer to load than a switch.
-const LOADING: Seconds = Seconds(1800.0);
 /// The share of a window by which a decision may come too late without costing plans a whole one.
 const LATE_BY: f64 = 0.01;
 
@@ -166,7 +166,7 @@ impl Standing {
             Some(running) if running == configuration => Seconds::ZERO,
             None => Seconds::ZERO,
             Some(_) if self.beliefs[configuration].has_loaded => self.risk,
-            Some(_) => self.risk + LOADING,
+            Some(_) => self.risk + self.loading,
         }
     }
 
@@ -230,7 +230,7 @@ impl Standing {
         // The fastest one may have to follow, which is then loaded, too.
         let fastest = self.fastest();
         let follows = fastest != optimum && !self.beliefs[fastest].has_loaded;
-        let back = if follows { LOADING } else { Seconds::ZERO };
+        let back = if follows { self.loading } else { Seconds::ZERO };
         let training = self.tokens / self.beliefs[fastest].sure;
         let at_worst = self.switch + self.room(optimum) + back + training;
         match self.running {

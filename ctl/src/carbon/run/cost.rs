@@ -58,7 +58,7 @@ pub struct Meter {
     run: Option<Run>,
     /// A switch under way.
     leaving: Option<Left>,
-    /// The longest time between two signs.
+    /// The longest time between two signs that nobody asked for.
     longest: Seconds,
 }
 
@@ -146,19 +146,13 @@ impl Meter {
         }
     }
 
-    /// The tokens that the running job has probably trained since its last checkpoint, at this rate
-    /// and launch time. More than twice the longest time between two checkpoints is not believed: a
-    /// job that hangs trains nothing. Without any checkpoint a window is the most.
-    pub fn unsaved(
-        &self,
-        now: Seconds,
-        launch: Seconds,
-        rate: TokensPerSecond,
-        window: Seconds,
-    ) -> Tokens {
-        let most = self.believed(window);
+    /// The tokens that the running job has probably trained since its last checkpoint, at this rate and launch time.
+    /// More than twice the longest time between two checkpoints is not believed: a job that hangs trains nothing. A job
+    /// that writes none by itself is believed to train all the time, for nothing tells otherwise.
+    pub fn unsaved(&self, now: Seconds, launch: Seconds, rate: TokensPerSecond) -> Tokens {
         let since = self.silent(now, launch).unwrap_or(Seconds::ZERO);
-        rate * Seconds(since.0.clamp(0.0, most.0))
+        let believed = self.most().map_or(since, |most| since.min(most));
+        rate * believed.max(Seconds::ZERO)
     }
 
     /// For how long the job that runs has shown no sign of training; none where none runs.
@@ -168,12 +162,14 @@ impl Meter {
         Some(now - sign.unwrap_or(run.began.at + launch))
     }
 
-    /// For how long a job is believed to train without a sign of it.
+    /// For how long a job is believed to train without a sign of it, where it gives signs by itself.
+    fn most(&self) -> Option<Seconds> {
+        (self.longest > Seconds::ZERO).then_some(self.longest * 2.0)
+    }
+
+    /// After how long without a sign it is asked whether the job trains.
     pub fn believed(&self, window: Seconds) -> Seconds {
-        match self.longest > Seconds::ZERO {
-            true => self.longest * 2.0,
-            false => window,
-        }
+        self.most().unwrap_or(window)
     }
 
     /// So many tokens are seen at a moment. What a switch took is known with the second checkpoint after it, which tells
@@ -207,7 +203,8 @@ impl Meter {
                 at - run.began.at
             }
         };
-        if since > self.longest {
+        // What it was asked for tells nothing of how often it writes one by itself.
+        if !run.is_asked && since > self.longest {
             self.longest = since;
         }
         found
@@ -242,19 +239,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_saved_yet_is_what_was_trained_since_the_last_sign_and_no_more_than_a_job_that_hangs()
-     {
+    fn what_is_not_saved_yet_is_what_was_trained_since_the_last_sign() {
         let mut meter = Meter::default();
         let launch = Seconds(30.0);
-        let unsaved = |meter: &Meter, now: f64| meter.unsaved(Seconds(now), launch, FAST, HOUR);
+        let unsaved = |meter: &Meter, now: f64| meter.unsaved(Seconds(now), launch, FAST);
         assert_eq!(unsaved(&meter, 50.0), Tokens::ZERO);
         meter.started(Seconds(100.0), Tokens::ZERO, (0, FAST), HOUR);
         assert_eq!(unsaved(&meter, 120.0), Tokens::ZERO);
         assert_eq!(unsaved(&meter, 150.0), Tokens(2000.0));
-        assert_eq!(unsaved(&meter, 90_000.0), FAST * HOUR);
+        // As long as it has written no checkpoint by itself nothing tells that it hangs.
+        assert_eq!(unsaved(&meter, 90_130.0), Tokens(9e6));
+        meter.asked(FAST);
+        meter.sees(Seconds(160.0), Tokens(3000.0), Seconds::ZERO);
+        assert_eq!(unsaved(&meter, 90_160.0), Tokens(9e6));
+        meter.started(Seconds(160.0), Tokens(3000.0), (0, FAST), HOUR);
         meter.sees(Seconds(200.0), Tokens(7000.0), Seconds::ZERO);
         assert_eq!(unsaved(&meter, 210.0), Tokens(1000.0));
-        assert_eq!(unsaved(&meter, 90_000.0), Tokens(20_000.0));
+        assert_eq!(unsaved(&meter, 90_000.0), Tokens(8000.0));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //! simulation.
 
 use jiff::Timestamp;
-use litd_carbon::Point;
+use litd_carbon::{Configuration, Point};
 use litd_units::{Seconds, Tokens, TokensPerSecond};
 
 use super::super::standing::{Belief, Standing};
-use super::cost::{Costs, Found, Meter};
-use super::rates::Rates;
+use super::cost::{Costs, Found, Meter, rate};
+use super::rates::{Pace, Rates};
 
 /// The stated values.
 #[derive(Debug, Clone)]
@@ -22,6 +22,10 @@ pub struct Told {
     pub grace: Seconds,
     /// How often the runner looks, by the clock of windows.
     pub tick: Seconds,
+    /// The job is taken to train at this share of the fastest that it has trained at, or more.
+    pub slowest: f64,
+    /// A configuration that was never loaded may take so much longer to load than a switch.
+    pub loading: Seconds,
 }
 
 /// The stated and the learned values.
@@ -32,6 +36,10 @@ pub struct Learned {
     meter: Meter,
     /// The rate that the last decision counted on, of the configuration that it was for.
     counted_on: Option<(usize, TokensPerSecond)>,
+    /// What was measured of what runs since its last rate over minutes.
+    piece: (Tokens, Seconds),
+    /// Whose the last of those was.
+    paced: Option<Configuration>,
 }
 
 /// Training for so long is enough to believe a rate, or a quarter of a window where that is less: the first minutes are
@@ -50,6 +58,8 @@ impl Learned {
             rates,
             meter: Meter::default(),
             counted_on: None,
+            piece: (Tokens::ZERO, Seconds::ZERO),
+            paced: None,
         }
     }
 
@@ -59,7 +69,8 @@ impl Learned {
     }
 
     fn beliefs(&self) -> Vec<Belief> {
-        self.rates.beliefs(&self.told.points, self.enough())
+        self.rates
+            .beliefs(&self.told.points, self.enough(), self.told.slowest)
     }
 
     /// So many tokens are seen at a moment: whether that tells something.
@@ -80,8 +91,27 @@ impl Learned {
         if let Some((number, tokens, time)) = found.trained {
             let configuration = self.told.points[number].configuration;
             self.rates.push(configuration, tokens, time, self.enough());
+            self.takes_a_piece(configuration, tokens, time);
         }
         found != Found::default()
+    }
+
+    /// Puts measurements together until they are long enough.
+    fn takes_a_piece(&mut self, configuration: Configuration, tokens: Tokens, time: Seconds) {
+        self.piece = (self.piece.0 + tokens, self.piece.1 + time);
+        let (tokens, time) = self.piece;
+        if time < self.enough() {
+            return;
+        }
+        let before = self.paced.replace(configuration);
+        let pace = Pace {
+            configuration,
+            rate: rate(tokens, time),
+            time,
+            is_first: before.is_some_and(|it| it != configuration),
+        };
+        self.rates.paced(&self.told.points, pace);
+        self.piece = (Tokens::ZERO, Seconds::ZERO);
     }
 
     /// The job was asked for a checkpoint.
@@ -98,6 +128,7 @@ impl Learned {
         let long = self.told.window / 2.0;
         let found = self.meter.started(at, tokens, (number, rate), long);
         self.take(found);
+        self.piece = (Tokens::ZERO, Seconds::ZERO);
     }
 
     /// Records the decision that a configuration runs, or runs on.
@@ -111,9 +142,9 @@ impl Learned {
             return false;
         };
         let configuration = self.told.points[number].configuration;
-        let measured = self.rates.of(configuration, self.enough());
-        let differs = |it: TokensPerSecond| (it / rate - 1.0).abs() > SURPRISE;
-        self.meter.running() == Some(number) && measured.is_some_and(differs)
+        let is_measured = self.rates.of(configuration, self.enough()).is_some();
+        let differs = (self.beliefs()[number].point.rate / rate - 1.0).abs() > SURPRISE;
+        self.meter.running() == Some(number) && is_measured && differs
     }
 
     /// For how long the job that runs has written no checkpoint, where that is longer than it is believed to train
@@ -149,7 +180,7 @@ impl Learned {
         let beliefs = self.beliefs();
         let unsaved = running.map_or(Tokens::ZERO, |number| {
             let rate = beliefs[number].point.rate;
-            self.meter.unsaved(at, switch, rate, self.told.window)
+            self.meter.unsaved(at, switch, rate)
         });
         let left = self.told.tokens - trained;
         Standing {
@@ -166,6 +197,7 @@ impl Learned {
             deadline,
             launch: switch,
             risk: self.told.grace,
+            loading: self.told.loading,
         }
     }
 }

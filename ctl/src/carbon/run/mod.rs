@@ -72,6 +72,14 @@ pub struct Args {
     /// until one was measured]
     #[arg(long, value_name = "K", value_parser = input::seconds)]
     switch_seconds: Option<Seconds>,
+    /// How slow the job may become, as a share of the fastest that it has trained at: longer sequences, a slow data loader,
+    /// throttling. Nothing is saved by what that could make late
+    #[arg(long, value_name = "SHARE", default_value_t = rates::STEADY, value_parser = input::share)]
+    slowest: f64,
+    /// How much longer than K a configuration may take to load the first time. Nothing is saved by a switch that this could
+    /// make late
+    #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = input::seconds)]
+    longest_load: Seconds,
     /// Say what would be started now, and start nothing
     #[arg(long)]
     dry_run: bool,

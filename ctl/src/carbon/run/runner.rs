@@ -131,6 +131,8 @@ impl<'a> Runner<'a> {
             switch: args.switch_seconds.or(profile.switch()),
             grace: grace(args),
             tick: Seconds(TICK.as_secs_f64() * clock.speed()),
+            slowest: args.slowest,
+            loading: args.longest_load,
         };
         let learned = Learned::new(told, state.costs.clone(), state.rates.clone());
         Ok(Self {
@@ -281,7 +283,7 @@ impl<'a> Runner<'a> {
                 None => "if it hangs, end it, or give --hang-hours".to_owned(),
             };
             format!(
-                "the job has written no checkpoint for {:.2} h, and more is not believed to be trained: {then}",
+                "the job has written no checkpoint for {:.2} h, and whether it trains is not known: {then}",
                 silent.hours()
             )
         });

@@ -2,6 +2,8 @@
 //! checkpoints when they are asked to, and that crash, with forecasts that are wrong. Whatever best static is in time
 //! with, the run is.
 
+mod phases;
+
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,11 +11,15 @@ use litd_carbon::policy::best_static;
 use litd_carbon::{Configuration, Job, Known, Point, Problem, Start, slack_deadline};
 use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond, Watts};
 
+use super::super::standing::Reason;
 use super::cost::Costs;
 use super::learned::{self, Learned};
 use super::machine::{Action, Child, Machine, Patience, Seen};
-use super::rates::Rates;
+use super::rates::{Rates, STEADY};
+use phases::Phases;
 
+/// What a first load may take more than was said, if nothing else is.
+const LOADING: Seconds = Seconds(1800.0);
 const HOUR: Seconds = Seconds(3600.0);
 /// The runner looks this often here.
 const TICK: f64 = 10.0;
@@ -37,6 +43,8 @@ struct Truth {
     /// The variation of its rate, and for how many seconds after a start it is two thirds of that.
     noise: f64,
     warming: f64,
+    /// What slows all configurations down alike.
+    phases: Phases,
 }
 
 /// The stated values.
@@ -46,6 +54,8 @@ struct Told {
     deadline: Seconds,
     switch: Option<Seconds>,
     window: Seconds,
+    slowest: f64,
+    loading: Seconds,
 }
 
 /// A process of the job.
@@ -85,6 +95,8 @@ struct Played {
     switches: usize,
     /// Power, time and intensity multiplied, while a process was there.
     carbon: f64,
+    /// Whether it was ever said that the deadline can't be met.
+    is_called_late: bool,
 }
 
 /// Plays a run of which nothing was measured before.
@@ -106,12 +118,14 @@ fn play_knowing(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64, rates
         switch: told.switch,
         grace: Seconds(GRACE),
         tick: Seconds(TICK),
+        slowest: told.slowest,
+        loading: told.loading,
     };
     let mut learned = Learned::new(said, Costs::default(), rates);
     let mut process: Option<Process> = None;
     let (mut saved, mut now, mut running, mut switches) = (0.0, 0.0, None, 0);
     let mut crashes = truth.crashes.iter().copied().peekable();
-    let mut carbon = 0.0;
+    let (mut carbon, mut is_called_late) = (0.0, false);
     loop {
         if let Some(own) = &mut process {
             let is_over = train(truth, own, now, &mut saved, told.tokens.0);
@@ -144,7 +158,8 @@ fn play_knowing(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64, rates
                 intensity: Intensity(forecast(now + told.window.0 * at as f64)),
             });
             let known: Vec<_> = known.collect();
-            let (number, _) = standing.choose(&job, moment, &known).unwrap();
+            let (number, why) = standing.choose(&job, moment, &known).unwrap();
+            is_called_late |= why == Reason::TooLate;
             learned.decided(number);
             Ok::<_, ()>(number)
         };
@@ -174,6 +189,7 @@ fn play_knowing(truth: &Truth, told: &Told, forecast: impl Fn(f64) -> f64, rates
                     ended: now,
                     switches,
                     carbon,
+                    is_called_late,
                 };
             }
             Some(Action::GiveUp) => panic!("given up"),
@@ -197,7 +213,8 @@ fn train(truth: &Truth, own: &mut Process, now: f64, saved: &mut f64, total: f64
         draws.share();
         let varied = draws.within(1.0 - truth.noise, 1.0 + truth.noise);
         let is_warm = now > own.trains_from + truth.warming;
-        let share = if is_warm { varied } else { varied * 2.0 / 3.0 };
+        let warmth = if is_warm { 1.0 } else { 2.0 / 3.0 };
+        let share = varied * warmth * truth.phases.share(now, own.tokens / total);
         own.tokens += truth.points[own.configuration].rate.0 * share * TICK;
     }
     let heard = own.asked.filter(|_| truth.listens);
@@ -232,6 +249,7 @@ fn truth(draws: &mut Draws) -> Truth {
         crashes: Vec::new(),
         noise: 0.0,
         warming: 0.0,
+        phases: Phases::Steady,
     }
 }
 
@@ -286,6 +304,8 @@ fn the_deadline_is_met_whatever_switches_take_and_forecasts_say() {
                 Some(Seconds((truth.writing + truth.starting) / 2.0)),
             ][seed as usize / 6 % 3],
             window: [HOUR, Seconds(1800.0)][seed as usize / 18 % 2],
+            slowest: STEADY,
+            loading: LOADING,
         };
         // A job that hears no request loses the training after its last checkpoint: at most as much
         // as a request may take.
@@ -326,6 +346,16 @@ fn the_deadline_is_met_whatever_switches_take_and_forecasts_say() {
 /// such load; what it took is remembered.
 #[test]
 fn the_deadline_is_met_where_configurations_load_longer_than_was_said() {
+    loads(LOADING);
+}
+
+/// Or up to what is said (`--longest-load`).
+#[test]
+fn the_deadline_is_met_where_configurations_load_for_hours() {
+    loads(Seconds(4.0 * 3600.0));
+}
+
+fn loads(longest: Seconds) {
     let mut late = Vec::new();
     let mut switched = 0;
     for seed in 1..=60_u64 {
@@ -334,17 +364,19 @@ fn the_deadline_is_met_where_configurations_load_longer_than_was_said() {
         let tokens = Tokens(58_000.0 * 3600.0 * [5.0, 11.0, 23.0][seed as usize % 3]);
         let (best, needs) = fastest(&truth, tokens);
         for load in &mut truth.loading {
-            *load = draws.within(0.0, 1700.0);
+            *load = draws.within(0.0, longest.0 - 100.0);
         }
         let needs = needs + truth.loading[best];
-        // Three per cent, as for rates, and 34 minutes.
-        let room = 0.03 * needs + 2040.0 + [0.0, 1800.0, 5400.0][seed as usize / 3 % 3];
+        // Three per cent, as for rates, one load and four minutes.
+        let room = 0.03 * needs + longest.0 + 240.0 + [0.0, 1800.0, 5400.0][seed as usize / 3 % 3];
         let told = Told {
             points: truth.points.clone(),
             tokens,
             deadline: Seconds(needs + truth.writing + room),
             switch: Some(Seconds(truth.writing + truth.starting)),
             window: HOUR,
+            slowest: STEADY,
+            loading: longest,
         };
         let Played {
             ended, switches, ..
@@ -375,6 +407,8 @@ fn the_deadline_is_met_over_crashes() {
             deadline,
             switch: Some(Seconds(truth.writing + truth.starting)),
             window: HOUR,
+            slowest: STEADY,
+            loading: LOADING,
         };
         let Played {
             ended, switches, ..
@@ -383,6 +417,34 @@ fn the_deadline_is_met_over_crashes() {
             ended <= deadline.0,
             "seed {seed}: {ended:.0} s of {:.0} s, {switches} switches",
             deadline.0
+        );
+    }
+}
+
+/// A job that writes checkpoints only where it is asked to tells nothing for hours, and nothing is wrong with it.
+#[test]
+fn a_job_without_checkpoints_of_its_own_is_not_called_late() {
+    for seed in 1..=24_u64 {
+        let mut draws = Draws(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut truth = truth(&mut draws);
+        truth.every = f64::INFINITY;
+        let tokens = Tokens(58_000.0 * 3600.0 * [5.0, 11.0, 23.0][seed as usize % 3]);
+        let told = Told {
+            points: truth.points.clone(),
+            tokens,
+            deadline: slack_deadline(&truth.points, tokens, [0.1, 0.25][seed as usize / 3 % 2]),
+            switch: Some(Seconds(truth.writing + truth.starting)),
+            window: HOUR,
+            slowest: STEADY,
+            loading: LOADING,
+        };
+        let played = play(&truth, &told, forecasts(seed as usize, seed * 7919));
+        assert!(
+            !played.is_called_late && played.ended <= told.deadline.0,
+            "seed {seed}: {:.0} s of {:.0} s, called late: {}",
+            played.ended,
+            told.deadline.0,
+            played.is_called_late
         );
     }
 }
@@ -432,6 +494,8 @@ fn otherwise(seed: u64) -> (Truth, Told) {
         deadline: Seconds::ZERO,
         switch: [None, Some(Seconds(truth.writing + truth.starting))][seed as usize % 2],
         window: [HOUR, Seconds(1800.0)][seed as usize / 2 % 2],
+        slowest: STEADY,
+        loading: LOADING,
     };
     let slack = [0.0, 0.1, 0.3][seed as usize / 4 % 3];
     told.deadline = Seconds(needs * (1.0 + slack) + margin(&truth, &told, best));
@@ -462,42 +526,65 @@ fn the_deadline_is_met_where_rates_are_other_ones_than_the_profile_says() {
     assert!(switched >= many as usize / 4, "{switched} of {many} switch");
 }
 
+/// What jobs save against the fastest configuration throughout, in per cent: those that know that their profile is right
+/// and that they stay as fast as they are, and those that must learn the first and are told of the second.
+fn saved(jobs: u64, kind: usize, slowest: f64) -> [f64; 2] {
+    let enough = Seconds(1e6);
+    let (mut learning, mut knowing, mut fast) = (0.0, 0.0, 0.0);
+    for seed in 1..=jobs {
+        let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut truth = truth(&mut draws);
+        truth.noise = 0.05;
+        let hours = [11.0, 23.0, 47.0][seed as usize % 3];
+        let tokens = Tokens(58_000.0 * 3600.0 * hours);
+        let told = Told {
+            points: truth.points.clone(),
+            tokens,
+            deadline: slack_deadline(&truth.points, tokens, 0.25),
+            switch: Some(Seconds(truth.writing + truth.starting)),
+            window: HOUR,
+            slowest,
+            loading: LOADING,
+        };
+        let mut known = Rates::default();
+        for point in &truth.points {
+            known.push(point.configuration, point.rate * HOUR, HOUR, enough);
+        }
+        learning += play(&truth, &told, forecasts(kind, seed)).carbon;
+        let steady = Told {
+            slowest: 1.0,
+            ..told
+        };
+        knowing += play_knowing(&truth, &steady, forecasts(kind, seed), known).carbon;
+        let best = fastest(&truth, tokens).0;
+        truth.points = vec![truth.points[best]];
+        let alone = Told {
+            points: truth.points.clone(),
+            ..steady
+        };
+        fast += play(&truth, &alone, forecasts(kind, seed)).carbon;
+    }
+    [knowing, learning].map(|it| 100.0 * (1.0 - it / fast))
+}
+
 /// A job whose profile is right loses little by being careful until that is known: what it saves is nearly what it would
 /// save if all rates had been measured before.
 #[test]
 fn learning_costs_little_where_the_profile_is_right() {
-    let enough = Seconds(1e6);
     for kind in 0..2 {
-        let (mut learning, mut knowing, mut fast) = (0.0, 0.0, 0.0);
-        for seed in 1..=24_u64 {
-            let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let mut truth = truth(&mut draws);
-            truth.noise = 0.05;
-            let hours = [11.0, 23.0, 47.0][seed as usize % 3];
-            let tokens = Tokens(58_000.0 * 3600.0 * hours);
-            let told = Told {
-                points: truth.points.clone(),
-                tokens,
-                deadline: slack_deadline(&truth.points, tokens, 0.25),
-                switch: Some(Seconds(truth.writing + truth.starting)),
-                window: HOUR,
-            };
-            let mut known = Rates::default();
-            for point in &truth.points {
-                known.push(point.configuration, point.rate * HOUR, HOUR, enough);
-            }
-            learning += play(&truth, &told, forecasts(kind, seed)).carbon;
-            knowing += play_knowing(&truth, &told, forecasts(kind, seed), known).carbon;
-            let best = fastest(&truth, tokens).0;
-            truth.points = vec![truth.points[best]];
-            let alone = Told {
-                points: truth.points.clone(),
-                ..told
-            };
-            fast += play(&truth, &alone, forecasts(kind, seed)).carbon;
-        }
-        let saved = [knowing, learning].map(|it| 100.0 * (1.0 - it / fast));
+        let saved = saved(24, kind, STEADY);
         println!("saved against the fastest throughout: {saved:.2?} %, knowing and learning");
         assert!(saved[1] > 5.0 && saved[1] > saved[0] - 1.0, "{saved:?}");
+    }
+}
+
+/// Room that a slow phase could use up is not spent, so whoever expects a slower one saves less.
+#[test]
+fn being_told_of_phases_costs_savings() {
+    for kind in 0..2 {
+        let told = [STEADY, 0.8, 0.6].map(|slowest| saved(6, kind, slowest)[1]);
+        println!("saved, told of 0.9, 0.8 and 0.6: {told:.2?} %");
+        assert!(told[0] > told[1] && told[1] > told[2], "{told:?}");
+        assert!(told[2] > -1.0, "waiting costs nothing: {told:?}");
     }
 }
