@@ -293,7 +293,7 @@ impl Rates {
     /// How the phases of a job are now; none before there is a rate over minutes.
     fn phases(&self, points: &[Point], slowest: f64) -> Option<Phases> {
         let known = || self.0.iter().filter_map(|it| Some((it, it.paces?)));
-        let (last, running) = known().last()?;
+        let (last, running) = known().next_back()?;
         let lately = rate(last.tokens, last.time) / running.now;
         let fastest = known().map(|(_, it)| it.fastest / it.now);
         let fastest = fastest.fold(1.0, f64::max);
@@ -329,7 +329,12 @@ impl Rates {
                         && paces.may_be_compared()
                         && again > paces.now * NEAR;
                     let hoped = if is_hoped { again } else { paces.now };
-                    (paces.now, hoped, paces.now * (1.0 - NOISE))
+                    // It may have been compared in a better phase than what runs: the profile is as sure, and not more.
+                    let sure = match point.configuration == phases.running {
+                        true => paces.now,
+                        false => paces.now.min(again),
+                    };
+                    (paces.now, hoped, sure * (1.0 - NOISE))
                 }
                 None => {
                     let likely = point.rate * phases.ratio;
@@ -449,7 +454,7 @@ mod tests {
         let now = |rates: &Rates| {
             let of = |it: &Trained| (it.configuration.pp, it.paces.unwrap().now.0);
             let mut all: Vec<_> = rates.0.iter().map(of).collect();
-            all.sort_by(|a, b| a.0.cmp(&b.0));
+            all.sort_by_key(|it| it.0);
             [all[0].1, all[1].1]
         };
         assert_eq!(now(&rates), [100.0, 48.0]);
