@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 use litd_carbon::{Factor, Forecasts, Series, Skill, Trace};
+use litd_cli::output;
 use litd_cli::plan::parse;
 use litd_units::Seconds;
 
@@ -23,12 +24,14 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// Reads a zone; one whose file does not name it has the file's name.
+    /// Reads a zone; one whose file does not name it has the file's name. Forecasts of another zone or factor are refused;
+    /// of those that do not say whose they are, that is said.
     pub fn read(trace: &Path, forecasts: Option<&Path>, factor: Factor) -> Fallible<Self> {
         let read = parse::<Trace>(trace)?;
         let series = read.series(factor);
         let series = series.map_err(|error| format!("{}: {error}", trace.display()))?;
-        let forecasts = forecasts.map(parse::<Forecasts>).transpose()?;
+        let forecasts = forecasts.map(|path| forecasts_of(path, &read, factor));
+        let forecasts = forecasts.transpose()?;
         let skill = forecasts
             .as_ref()
             .map(|forecasts| Skill::learn(series, Some(forecasts), series.first(), series.end()));
@@ -42,6 +45,16 @@ impl Zone {
             skill: skill.unwrap_or_default(),
         })
     }
+}
+
+fn forecasts_of(path: &Path, trace: &Trace, factor: Factor) -> Fallible<Forecasts> {
+    let forecasts = parse::<Forecasts>(path)?;
+    let belong = forecasts.are_of(trace.zone(), factor);
+    let unknown = belong.map_err(|error| format!("{}: {error}", path.display()))?;
+    if let Some(unknown) = unknown {
+        output::note("litlab", &format!("{}: {unknown}", path.display()));
+    }
+    Ok(forecasts)
 }
 
 impl Zone {

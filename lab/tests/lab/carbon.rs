@@ -275,3 +275,63 @@ fn what_can_not_be_studied_is_refused() {
         "{said}"
     );
 }
+
+/// As `litctl carbon schedule` does: forecasts of another zone or factor are refused, and of those that do not say whose
+/// they are it is said that they are taken for the trace's.
+#[test]
+fn a_study_does_not_take_forecasts_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let [trace, forecast] = zone(folder.path());
+    let unnamed = fs::read_to_string(&forecast).unwrap();
+    let out = folder.path().join("out");
+    let studied = |zone: &str, factor: &str| {
+        let named = unnamed
+            .lines()
+            .map(|line| match line.starts_with("issued") {
+                true => format!("{line},zone,factor\n"),
+                false => format!("{line},{zone},{factor}\n"),
+            });
+        let text = match zone {
+            "" => unnamed.clone(),
+            _ => named.collect(),
+        };
+        fs::write(&forecast, text).unwrap();
+        let args = [
+            "carbon",
+            "study",
+            "--trace",
+            &trace,
+            "--forecast",
+            &forecast,
+            "--month",
+            "2030-05",
+            "--billions",
+            "1",
+            "--offsets",
+            "1",
+            "--out",
+            out.to_str().unwrap(),
+        ];
+        let output = output(&args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.success(), said)
+    };
+    let (is_done, said) = studied("OTHER", "direct");
+    assert!(
+        !is_done && said.contains("the forecasts are of the zone OTHER"),
+        "{said}"
+    );
+    let (is_done, said) = studied("MADE-UP", "lifecycle");
+    assert!(
+        !is_done && said.contains("the forecasts are of the lifecycle factor"),
+        "{said}"
+    );
+    assert!(!out.exists(), "nothing was studied");
+    let (is_done, said) = studied("MADE-UP", "direct");
+    assert!(is_done && !said.contains("do not say"), "{said}");
+    let (is_done, said) = studied("", "");
+    assert!(
+        is_done && said.contains("do not say their zone and factor"),
+        "{said}"
+    );
+}
