@@ -7,6 +7,9 @@ use tempfile::TempDir;
 use super::{document, kernel, refusal, report, write};
 
 /// A job whose ranks run ten kernels in an iteration and then meet.
+/// The ranks of a job in which all meet.
+const ALL: std::ops::Range<u32> = 0..8;
+
 struct Job {
     /// The ranks that meet with each other.
     groups: Vec<std::ops::Range<u32>>,
@@ -73,7 +76,7 @@ impl Job {
 
 fn one_group(told: bool) -> Job {
     Job {
-        groups: vec![0..8],
+        groups: vec![ALL],
         iterations: 6,
         begins: 0.0,
         told,
@@ -138,9 +141,9 @@ fn recordings_that_follow_each_other_are_told_as_such() {
     };
     let (first, second) = (events(0.0), events(5_000.0));
     let folder = given(&first, &[0, 1]);
-    for rank in 0..2 {
+    for (rank, events) in second.iter().enumerate().take(2) {
         let info = format!(r#""distributedInfo":{{"rank":{rank}}},"#);
-        let text = document(&info, &second[rank]);
+        let text = document(&info, events);
         write(&folder, &format!("again{rank}.json"), text);
     }
     let error = refusal(&[], &[folder.path()]);
@@ -190,7 +193,7 @@ fn jobs_side_by_side_are_doubted_to_be_one() {
     let cost = said(&two, "cost");
     assert!(cost.contains("of some of these ranks only"), "{cost}");
     assert!(!said(&two, "how_sure").starts_with("very sure"));
-    let one = job(vec![0..8]);
+    let one = job(vec![ALL]);
     assert!(!one["verdict"].to_string().contains("some of these ranks"));
     assert_eq!(one["straggler_rank"], 6);
 }
