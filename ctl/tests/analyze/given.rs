@@ -6,10 +6,10 @@ use tempfile::TempDir;
 
 use super::{document, kernel, refusal, report, write};
 
-/// A job whose ranks run ten kernels in an iteration and then meet.
 /// The ranks of a job in which all meet.
 const ALL: std::ops::Range<u32> = 0..8;
 
+/// A job whose ranks run ten kernels in an iteration and then meet.
 struct Job {
     /// The ranks that meet with each other.
     groups: Vec<std::ops::Range<u32>>,
