@@ -66,7 +66,7 @@ impl Outcome {
 }
 
 /// What a program does that is called with [`COMMAND`]; `arguments` are those after it: the library, and the GPUs'
-/// addresses as NVML writes them. It writes a line for each once it has tried to open it (an [`Outcome`]'s sign, and
+/// addresses as NVML writes them. It writes a line for each once it has tried to open it (an outcome's sign, and
 /// the address), and ends with its standard input.
 pub fn keep(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
