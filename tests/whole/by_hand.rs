@@ -130,7 +130,7 @@ fn one_whose_asker_has_gone_away_is_not_set_later() {
     let said = |part: &'static str| wait_for(part, || stand.has_event(EventKind::Command, part));
     said("asks: ");
     drop(asker);
-    said("nobody waits");
+    said("its client has gone");
     stand.rig.hardware().heal(3);
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(stand.held()[3], found, "{}", stand.said());
