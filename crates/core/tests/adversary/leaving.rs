@@ -38,7 +38,7 @@ fn released_without_room_again() {
 fn released_without_room_is_said() {
     released_without_room(OnExit::Restore, |node| {
         let why = node.status().devices[3].why.clone();
-        assert!(why.contains("its cap is not back"), "{why}");
+        assert!(why.contains("its cap is not restored"), "{why}");
     });
 }
 
