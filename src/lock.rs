@@ -9,7 +9,6 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use nix::fcntl::OFlag;
 use nix::libc::SIGKILL;
 
 use crate::lock_holders::Held;
@@ -72,17 +71,7 @@ fn take_place(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Op
         return Ok(None);
     };
     let beside = path.with_file_name(format!("{name}.new"));
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let new = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(&beside)?;
+    let new = files::make_anew(&beside, OpenOptions::new().mode(0o600))?;
     new.try_lock().map_err(io::Error::from)?;
     fs::rename(&beside, path)?;
     log::warn!(

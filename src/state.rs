@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use litd_core::{Appended, Store};
-use nix::unistd::Uid;
 use thiserror::Error;
 
 use crate::audit::AuditFiles;
@@ -507,7 +506,7 @@ pub fn load_journal(directory: &Path) -> io::Result<Vec<u8>> {
         let Ok(uid) = fs::metadata(it).map(|there| there.uid()) else {
             continue;
         };
-        if uid != 0 && uid != Uid::effective().as_raw() && !bytes.is_empty() {
+        if files::is_others(uid) && !bytes.is_empty() {
             let why = format!(
                 "{}: belongs to user {uid}, who could have changed the caps found in it: compare \
                  the journal with the caps, then give it to the daemon's user (chown)",

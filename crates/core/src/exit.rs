@@ -114,17 +114,15 @@ impl<S: Store> Core<S> {
         let safe = self.budget_on_exit().filter(|_| self.is_leaving())?;
         let gpus = self.devices.gpus();
         let most = |(device, unit): (usize, &Unit)| {
-            let late = [self.may_land(unit), self.once_closed(unit)];
-            let late = late.into_iter().flatten();
-            late.fold(self.actuator.most_of(device), Watts::max)
+            let most = self.actuator.most_of(device);
+            self.comes_to_hold(unit).map_or(most, |late| late.max(most))
         };
         let sum: Watts = gpus.map(most).sum();
         let sum = sum + self.unmanaged_hold();
-        let forgetful = self.forgetful();
-        (sum > safe + DUST).then_some(AboveSafe {
+        (sum > safe + DUST).then(|| AboveSafe {
             sum,
             safe,
-            forgetful,
+            forgetful: self.forgetful(),
         })
     }
 

@@ -583,9 +583,7 @@ impl<S: Store> Core<S> {
                 self.begin_anew(device);
             } else if again {
                 self.leave_to_them(device, found, cap);
-                if !at_default {
-                    self.foreign_change(device);
-                }
+                self.foreign_change(device, cap);
             }
             return;
         }
@@ -599,7 +597,6 @@ impl<S: Store> Core<S> {
             );
             return self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
-        let at_default = unit.is_default(cap);
         unit.following.stop_awaiting();
         if unit.standing.let_go().is_some() {
             // The foreign cap stays, and becomes the cap found.
@@ -611,10 +608,7 @@ impl<S: Store> Core<S> {
         self.note(Note::warning(EventKind::Foreign, text).device(&address));
         self.leave_to_them(device, found, cap);
         self.standing_changed(device);
-        // It may be one reset too many: whoever can have his GPU reset is not to stop steering for the whole node.
-        if !at_default {
-            self.foreign_change(device);
-        }
+        self.foreign_change(device, cap);
     }
 
     /// A failed device that was reset belongs to litd again, so that budgets are enforced on it. Returns whether

@@ -11,8 +11,8 @@ use litd_units::{Celsius, Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::drawn::{Drawing, Drawn};
 use crate::event::NodeReading;
+use crate::last_minute::{Drawing, LastMinute};
 use crate::limits::BRAKE;
 use crate::record::Note;
 use crate::store::Store;
@@ -96,7 +96,7 @@ pub(crate) struct Node {
     /// Power of all other parts than GPUs and CPUs at the last reading.
     rest: Option<Watts>,
     /// What GPUs and CPU sockets drew of late.
-    drawn: Drawn,
+    drawn: LastMinute,
     before: Swings,
     steered: Swings,
     /// The BMC's limit.

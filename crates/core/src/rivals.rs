@@ -3,7 +3,7 @@
 //! observed, until an administrator resumes it.
 
 use litd_api::EventKind;
-use litd_units::Nanos;
+use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
@@ -21,8 +21,14 @@ pub(crate) struct Rivals {
 }
 
 impl<S: Store> Core<S> {
-    /// A foreign change of a cap that litd steers, or of one that was taken from litd before.
-    pub(crate) fn foreign_change(&mut self, device: usize) {
+    /// A foreign change, to this cap, of one that litd steers or that was taken from litd before. The default counts as
+    /// nobody's: it may be one reset too many, and a user who can have his GPU reset must not end steering for the
+    /// whole node.
+    pub(crate) fn foreign_change(&mut self, device: usize, cap: Watts) {
+        let unit = self.devices.get(device);
+        if unit.is_some_and(|unit| unit.is_default(cap)) {
+            return;
+        }
         let now = self.now;
         self.rivals.changes.retain(|&at| now < at + WITHIN);
         self.rivals.changes.push(now);

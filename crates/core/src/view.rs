@@ -133,10 +133,7 @@ impl<S: Store> Core<S> {
             },
             counts_with: self.counts_with(device, unit),
             // Without a budget, restoring caps waits for nobody.
-            late: self.set_budget().and_then(|_| {
-                let each = [self.may_land(unit), self.once_closed(unit)];
-                each.into_iter().flatten().reduce(Watts::max)
-            }),
+            late: self.set_budget().and_then(|_| self.comes_to_hold(unit)),
         }
     }
 
@@ -146,6 +143,12 @@ impl<S: Store> Core<S> {
     pub(crate) fn may_land(&self, unit: &Unit) -> Option<Watts> {
         let landing = unit.landing.as_ref();
         landing.filter(|it| self.now < it.until)?.most
+    }
+
+    /// The most that a device may still come to hold without being told to: by a late write, or once litd has closed it.
+    pub(crate) fn comes_to_hold(&self, unit: &Unit) -> Option<Watts> {
+        let each = [self.may_land(unit), self.once_closed(unit)];
+        each.into_iter().flatten().reduce(Watts::max)
     }
 
     fn failed_view(&self, unit: &Unit) -> Option<FailedView> {

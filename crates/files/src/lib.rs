@@ -128,6 +128,25 @@ pub fn make_open(directory: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether a user is neither root nor this process's: what is his he may have made, and may replace.
+#[must_use]
+pub fn is_others(uid: u32) -> bool {
+    uid != 0 && uid != Uid::effective().as_raw()
+}
+
+/// Makes a file anew for reading and writing. What stands in its place, a link or a named pipe too, is taken away and
+/// never opened.
+///
+/// # Errors
+/// The system refuses, or what stands there can't be taken away.
+pub fn make_anew(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    options.read(true).write(true).create_new(true).open(path)
+}
+
 /// Sees to it that in a directory of litd's nobody else makes, replaces or links files. Where others may, as in
 /// what container engines mount, that right is taken away.
 ///
@@ -141,7 +160,6 @@ pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     };
     let there = fs::metadata(directory)?;
     let uid = there.uid();
-    let is_others = |uid: u32| uid != 0 && uid != Uid::effective().as_raw();
     let real = directory.canonicalize()?;
     let above = real.ancestors().chain(directory.ancestors()).skip(1);
     for above in above.filter(|it| !it.as_os_str().is_empty()) {

@@ -1,8 +1,7 @@
 //! Facts about a node: its drivers, and other programs that set caps.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::discovery::{Notice, Severity};
@@ -47,18 +46,14 @@ fn tools_beside(back_end: &str) -> &'static [&'static str] {
 
 /// What is to be said of those among `names` that are found among so many processes until then.
 fn running(proc: &Path, names: &BTreeSet<&str>, most: usize, deadline: Instant) -> Vec<Notice> {
-    let is_process = |path: &PathBuf| {
-        let name = path.file_name().and_then(OsStr::to_str);
-        name.is_some_and(|name| name.parse::<u32>().is_ok())
-    };
     let mut running = BTreeSet::new();
-    let mut processes = sysfs::entries(proc).filter(is_process);
+    let mut processes = sysfs::each_numbered(proc, "");
     let mut is_whole = false;
     for _ in 0..most {
         if Instant::now() >= deadline {
             break;
         }
-        let Some(process) = processes.next() else {
+        let Some((_, process)) = processes.next() else {
             is_whole = true;
             break;
         };

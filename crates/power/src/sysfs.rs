@@ -309,12 +309,15 @@ pub(crate) fn hexadecimal(path: PathBuf) -> Option<u64> {
 /// The entries of a folder whose names are `prefix` and a number, by that number. An unreadable folder has none;
 /// names that are not text are not the kernel's.
 pub(crate) fn numbered(folder: &Path, prefix: &str) -> Vec<(u32, PathBuf)> {
-    let number = |name: &OsStr| name.to_str()?.strip_prefix(prefix)?.parse().ok();
-    let mut found: Vec<(u32, PathBuf)> = entries(folder)
-        .filter_map(|path| Some((number(path.file_name()?)?, path)))
-        .collect();
+    let mut found: Vec<(u32, PathBuf)> = each_numbered(folder, prefix).collect();
     found.sort();
     found
+}
+
+/// The same one by one, in no order: for a folder in which users decide how many there are, as procfs is.
+pub(crate) fn each_numbered(folder: &Path, prefix: &str) -> impl Iterator<Item = (u32, PathBuf)> {
+    let number = move |name: &OsStr| name.to_str()?.strip_prefix(prefix)?.parse().ok();
+    entries(folder).filter_map(move |path| Some((number(path.file_name()?)?, path)))
 }
 
 /// The entries of a folder, in no order; none if it can't be read.

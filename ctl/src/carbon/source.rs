@@ -3,7 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -370,14 +370,7 @@ pub fn shown(value: Intensity, factor: Factor) -> String {
 pub fn replace(path: &Path, text: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let beside = path.with_extension("new");
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&beside);
+    let file = litd_files::make_anew(&beside, &mut fs::OpenOptions::new());
     let mut file = file.map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     file.sync_all().map_err(failed)?;

@@ -226,12 +226,7 @@ fn look(proc: &Path, mut all: usize, share: usize) -> Vec<Client> {
 fn processes(proc: &Path, all: usize, mut share: usize) -> BTreeMap<u32, VecDeque<u32>> {
     let mut users: BTreeMap<u32, VecDeque<u32>> = BTreeMap::new();
     let mut count = 0;
-    // Not in a list of all of them first: users decide how many there are.
-    for process in sysfs::entries(proc) {
-        let name = process.file_name().and_then(OsStr::to_str);
-        let Some(pid) = name.and_then(|name| name.parse().ok()) else {
-            continue;
-        };
+    for (pid, process) in sysfs::each_numbered(proc, "") {
         let Ok(there) = process.metadata() else {
             continue;
         };

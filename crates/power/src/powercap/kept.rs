@@ -23,6 +23,11 @@ const NUMBERS: usize = 6;
 /// In place of a limit that a socket does not have.
 const NONE: &str = "-";
 
+/// Whether two limits, in microwatts, are the same to whoever counts in driver units.
+pub(super) fn near(one: u64, other: u64) -> bool {
+    one.abs_diff(other) < RESOLUTION
+}
+
 /// Limits found, and limits that may be there by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
@@ -42,7 +47,6 @@ impl Record {
     /// Whether a litd that was killed at any point may have left these limits; all others are foreign.
     pub fn may_have_left(&self, now: Limits) -> bool {
         let all = [self.found, self.wanted, self.before];
-        let near = |one: u64, other: u64| one.abs_diff(other) < RESOLUTION;
         let long = all.iter().any(|it| near(it.long, now.long));
         let short = match now.short {
             Some(now) => {
@@ -58,7 +62,6 @@ impl Record {
     /// set the cap since, or litd was killed between its two writes. Nothing where it goes back with the cap, or is
     /// somebody else's.
     pub fn left_over(&self, now: Limits) -> Option<u64> {
-        let near = |one: u64, other: u64| one.abs_diff(other) < RESOLUTION;
         let (short, found) = (now.short?, self.found.short?);
         if near(self.wanted.long, now.long) || near(found, short) {
             return None;
@@ -78,7 +81,7 @@ impl Record {
 
     /// Whether the cap is the one before half a write, and litd's own: then it goes back later, with its limit.
     pub fn goes_back_later(&self, now: Limits) -> bool {
-        self.before != self.found && self.before.long.abs_diff(now.long) < RESOLUTION
+        self.before != self.found && near(self.before.long, now.long)
     }
 
     fn line(&self) -> String {

@@ -7,7 +7,7 @@ use litd_units::Watts;
 use nix::errno::Errno;
 
 use super::energy::Meter;
-use super::kept::{Kept, Record};
+use super::kept::{Kept, Record, near};
 use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
@@ -322,7 +322,7 @@ impl Socket {
     fn wrote(&mut self, record: Record, after: Limits) -> Result<(), PowerError> {
         let off = |one: Option<u64>, other: Option<u64>| {
             let both = one.zip(other);
-            both.is_some_and(|(one, other)| one.abs_diff(other) >= RESOLUTION)
+            both.is_some_and(|(one, other)| !near(one, other))
         };
         let wanted = record.wanted;
         let other_short = off(after.short, wanted.short);
@@ -446,7 +446,7 @@ impl PowerDomain for Socket {
         self.written = after.as_ref().ok().copied();
         written.map_err(|error| self.failed(error, ACTION))?;
         let after = after.map_err(|error| self.failed(error, ACTION))?;
-        if after.long == now.long && after.long.abs_diff(long) >= RESOLUTION {
+        if after.long == now.long && !near(after.long, long) {
             // What was not taken leaves no short-term limit either.
             let short = self.files.as_mut().and_then(|files| files.short.as_mut());
             if let Some((short, before)) = short.zip(now.short) {

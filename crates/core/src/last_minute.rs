@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use litd_units::{Joules, Nanos, Watts};
 
 /// A BMC's figure is an average over so long at most, or that late.
-pub(crate) const AVERAGED: Nanos = Nanos(60_000_000_000);
+const AVERAGED: Nanos = Nanos(60_000_000_000);
 
 /// Where nothing was read for so long, nobody knows what was drawn.
 const GAP: Nanos = Nanos(10_000_000_000);
@@ -38,13 +38,13 @@ pub(crate) struct Drawing {
 
 /// What all devices drew, second by second.
 #[derive(Debug, Default)]
-pub(crate) struct Drawn {
+pub(crate) struct LastMinute {
     seconds: VecDeque<(Nanos, Watts)>,
     /// The energy counters of the devices when they were looked at last.
     counters: BTreeMap<usize, (Joules, Nanos)>,
 }
 
-impl Drawn {
+impl LastMinute {
     /// Takes in what each device draws now, by its place in the node. Where a GPU does not tell, there is nothing to
     /// take in, and what was known before is of no use any more.
     pub fn add(&mut self, devices: Option<BTreeMap<usize, Drawing>>, now: Nanos) {
@@ -85,7 +85,9 @@ impl Drawn {
 }
 
 impl Drawing {
-    /// What it draws now, or drew on an average since its counter was looked at last, if that is more.
+    /// What it draws now, or drew on an average since its counter was looked at last, if that is more. A counter that
+    /// tells much more than the moments is believed, unlike in [`litd_policies::Drawn`]: a user may have his GPU draw
+    /// little at each of them.
     fn since(&self, before: Option<(Joules, Nanos)>) -> Watts {
         let mean = self
             .energy
@@ -113,8 +115,8 @@ mod tests {
     }
 
     /// A second of these watts each, from 0 on.
-    fn of(powers: impl IntoIterator<Item = f64>) -> (Drawn, Nanos) {
-        let mut drawn = Drawn::default();
+    fn of(powers: impl IntoIterator<Item = f64>) -> (LastMinute, Nanos) {
+        let mut drawn = LastMinute::default();
         let mut now = Nanos(0);
         for (at, power) in (0..).zip(powers) {
             now = second(at);
@@ -148,7 +150,7 @@ mod tests {
     /// A load that is low whenever it is looked at does not hide from a counter.
     #[test]
     fn energy_counts_where_it_is_counted() {
-        let mut drawn = Drawn::default();
+        let mut drawn = LastMinute::default();
         for at in 0..80 {
             let energy = Some((Joules(at as f64 * 400.0), second(at)));
             let power = Watts(100.0);
