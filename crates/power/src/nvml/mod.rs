@@ -28,10 +28,13 @@ use gpu::Gpu;
 pub use keep::{COMMAND as KEEP, keep};
 pub use look::{COMMAND as LOOK, look};
 use session::{Client, Session};
+use trial::Trial;
 
-/// A library that is not loaded after so long never will be; less than the time that the daemon allows for finding
-/// devices.
+/// A library is waited for so long before other devices are looked at without it; less than the time that the daemon
+/// allows for finding devices.
 const LOADING: Duration = Duration::from_secs(3);
+
+const REINSTALL: &str = "reinstall the NVIDIA driver, or name another library";
 
 /// The vendor number in NVIDIA devices' sysfs file `vendor`.
 const VENDOR: &str = "0x10de";
@@ -60,12 +63,19 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let left = || deadline.saturating_duration_since(Instant::now());
     let mut found = Inventory::default();
     let library = search.nvml_library.display().to_string();
-    if let Err(cause) = trial::load(&search.nvml_library, patience.min(LOADING)) {
-        found.notices.push(
-            Notice::new(Severity::Error, library, cause)
-                .remedy("reinstall the NVIDIA driver, or name another library"),
-        );
-        return found;
+    match trial::load(&search.nvml_library, patience.min(LOADING)) {
+        Trial::Passed => {}
+        Trial::Hangs => {
+            found.notices.push(hangs(&library, patience.min(LOADING)));
+            wait_for_library(search, left(), &mut found);
+            return found;
+        }
+        Trial::Crashes(signal) => {
+            let text = format!("crashes when it is loaded (signal {signal})");
+            let notice = Notice::new(Severity::Error, library, text);
+            found.notices.push(notice.remedy(REINSTALL));
+            return found;
+        }
     }
     let session = Session::new(search);
     // The driver as a whole has most of the time, and each GPU the rest, at the same time.
@@ -104,6 +114,36 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
         found.notices.push(notice);
     }
     found
+}
+
+/// The notice about a library that was still loading after so long.
+fn hangs(library: &str, patience: Duration) -> Notice {
+    let text = format!("does not load within {} s", patience.as_secs_f64());
+    Notice::new(Severity::Error, library, text).remedy(
+        "the GPUs that the bus shows join once it loads; if it never does, reinstall the NVIDIA driver, or name \
+         another library",
+    )
+}
+
+/// Lists the GPUs that the bus shows with their driver, though the library does not load yet. Each asks its driver
+/// once it does.
+fn wait_for_library(search: &Search, patience: Duration, found: &mut Inventory) {
+    let slow = Arc::new(trial::Slow::new(&search.nvml_library));
+    let session = Session::new(search);
+    let waiting = |address: String| {
+        let Candidate { identity, mut ask } = candidate(search, &session, address);
+        let slow = slow.clone();
+        let ask = move || {
+            slow.wait();
+            ask()
+        };
+        Candidate {
+            identity,
+            ask: Box::new(ask),
+        }
+    };
+    let candidates = with_driver(&search.sys).map(waiting).collect();
+    late::look_at_all(candidates, patience, found);
 }
 
 /// The notice where neither the driver nor the bus tells which GPUs there are.
@@ -319,7 +359,7 @@ fn unusable(search: &Search, error: &NvmlError) -> Notice {
         NvmlError::LibloadingError(cause) if is_missing(cause) => missing(search, library),
         NvmlError::LibloadingError(_) | NvmlError::FailedToLoadSymbol(_) => {
             Notice::new(Severity::Error, library, said)
-                .remedy("reinstall the NVIDIA driver, or name another library")
+                .remedy(REINSTALL)
         }
         NvmlError::DriverNotLoaded => Notice::new(Severity::Error, library, said).remedy(
             "install the NVIDIA driver or load it (modprobe nvidia); `journalctl -k` says why it did not load",

@@ -115,11 +115,18 @@ fn another_tool_that_sets_power_limits_is_named() {
 
 /// Has the C compiler make a library of `source`.
 fn compile(directory: &Path, source: &str) -> Option<PathBuf> {
+    compile_beside(directory, source, None)
+}
+
+/// The same, where the library needs another.
+fn compile_beside(directory: &Path, source: &str, needs: Option<&Path>) -> Option<PathBuf> {
     let (text, library) = (directory.join("broken.c"), directory.join("broken.so"));
     fs::write(&text, source).unwrap();
     let compiler = Command::new("cc")
         .args(["-shared", "-fPIC", "-o"])
         .args([library.as_os_str(), text.as_os_str()])
+        .arg("-Wl,--no-as-needed")
+        .args(needs)
         .status();
     match compiler {
         Ok(status) if status.success() => Some(library),
@@ -139,14 +146,48 @@ fn a_library_that_hangs_when_it_is_loaded_costs_its_gpus_only() {
         return;
     };
     let patience = Duration::from_millis(300);
-    let found = nvml::discover_within(&search(&rig, &library), patience);
-    let [notice] = &found.notices[..] else {
-        panic!("{found:?}");
+    let search = Search {
+        sys: rig.install_nvidia_bus().unwrap(),
+        ..search(&rig, &library)
     };
+    let found = nvml::discover_within(&search, patience);
+    let notice = &found.notices[0];
     assert_eq!(notice.severity, Severity::Error);
     assert_eq!(notice.text, "does not load within 0.3 s");
+    // The bus shows them, so that they count in a budget.
+    assert_eq!(found.domains.len(), 8);
     // The dynamic linker's lock is free: other libraries load.
     assert_eq!(gpus(&rig).len(), 8);
+}
+
+/// As from a cold disk or a network root at boot.
+#[test]
+fn gpus_join_once_a_library_that_loads_slowly_is_loaded() {
+    let rig = rig();
+    let directory = &rig.layout().directory;
+    let (real, marker) = (rig.install_nvml().unwrap(), directory.join("slow"));
+    fs::write(&marker, "").unwrap();
+    let source = format!(
+        "#include <unistd.h>\n\
+         __attribute__((constructor)) static void wait_for_disk(void) {{\n\
+             while (access({marker:?}, F_OK) == 0) usleep(10000);\n\
+         }}",
+    );
+    let Some(library) = compile_beside(directory, &source, Some(&real)) else {
+        return;
+    };
+    let search = Search {
+        sys: rig.install_nvidia_bus().unwrap(),
+        ..search(&rig, &library)
+    };
+    let mut found = nvml::discover_within(&search, Duration::from_millis(300));
+    assert_eq!(found.notices[0].text, "does not load within 0.3 s");
+    assert_eq!(found.domains.len(), 8);
+    fs::remove_file(&marker).unwrap();
+    for (gpu, domain) in found.domains.iter_mut().enumerate() {
+        assert_eq!(domain.cap().unwrap(), rig.ledger().held()[gpu]);
+        assert!(domain.range().unwrap().highest > domain.cap().unwrap() * 0.5);
+    }
 }
 
 #[test]
