@@ -377,6 +377,7 @@ fn what_was_let_go_of_stays_so_when_litd_is_killed_or_stopped() {
             false => assert_eq!(stand.terminate(), Some(0), "{}", stand.said()),
         }
         stand.start();
+        stand.wait_for_found();
         // A budget that takes from all that litd has.
         stand.command(&Command::SetBudget {
             watts: Some(Watts(4000.0)),

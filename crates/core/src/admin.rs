@@ -145,7 +145,8 @@ impl<S: Store> Core<S> {
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
         if let Some(budget) = watts {
             self.check_has_gpu()?;
-            self.bounds().check_by_hand(budget).map_err(problem)?;
+            let kept = self.bounds().check_by_hand(budget);
+            kept.map_err(|why| problem(self.unless_unread(why)))?;
             self.check_enforced(self.mode_and_why())?;
             let as_it_was = |why| problem(format!("the budget stays as it was: {why}"));
             self.check_on_record(budget).map_err(as_it_was)?;
@@ -159,6 +160,17 @@ impl<S: Store> Core<S> {
             (Some(budget), _) => format!("budget is {budget}"),
             (None, _) => format!("budget is {} again", self.gpu_budget()),
         })
+    }
+
+    /// Why a budget is refused, with the remedy where it may be refused only because GPUs were not read yet: until
+    /// then each counts with the most that it could hold.
+    pub(crate) fn unless_unread(&self, why: String) -> String {
+        match self.is_looking_round() {
+            true => format!(
+                "{why}; litd has just started, and a GPU that it has not read yet counts with the most that it could hold: ask again in a second"
+            ),
+            false => why,
+        }
     }
 
     /// A budget is refused on a node without a GPU to enforce it on.

@@ -1,4 +1,4 @@
-//! Shares of the budget, when targets are worked out anew (by [`plan`]), and the writes that follow.
+//! When targets are worked out anew (by [`plan`]), and the writes that follow.
 
 use litd_api::audit::Intent;
 use litd_policies::Policy;
@@ -7,7 +7,6 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::job::Job;
 use crate::journal::{Found, Undo};
 use crate::plan::{Doing, plan};
 use crate::reason::{Planned, Reason};
@@ -17,18 +16,6 @@ use crate::store::Store;
 const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
 
 impl<S: Store> Core<S> {
-    /// A job's share of the node's budget: in proportion to its GPUs where a budget is set, otherwise the sum of
-    /// its GPUs' caps found.
-    pub(crate) fn share(&self, job: &Job) -> Watts {
-        let found = || {
-            let units = job.gpus().filter_map(|device| self.devices.get(device));
-            units.filter_map(|unit| unit.base()).sum()
-        };
-        let all = self.devices.gpus().count().max(1) as f64;
-        let share = |budget: Watts| budget * (job.ranks.len() as f64 / all);
-        self.set_budget().map_or_else(found, share)
-    }
-
     /// Whether a policy moves caps.
     pub(crate) fn steers(&self) -> bool {
         self.policy() != Policy::Observe && self.stopping.is_none() && !self.only_undoes()

@@ -168,6 +168,8 @@ pub(crate) struct Unit {
     pub device: Device,
     /// When the reading in `device.reading` was asked for.
     pub read_at: Nanos,
+    /// When the driver had answered that.
+    pub answered_at: Nanos,
     /// The cap to restore. `None`: unknown, and the device is never touched.
     pub found: Option<Watts>,
     /// The state of the administrator's override.
@@ -219,6 +221,7 @@ impl Unit {
             by_hand: ByHand::default(),
             device,
             read_at: Nanos(i64::MIN),
+            answered_at: Nanos(i64::MIN),
             standing: Standing::Ours,
             opted_out: false,
             job: None,

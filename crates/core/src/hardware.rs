@@ -423,7 +423,7 @@ impl<S: Store> Core<S> {
             unit.answering.has_read();
         }
         let last = unit.device.reading.replace(reading);
-        unit.read_at = asked;
+        (unit.read_at, unit.answered_at) = (asked, now);
         let first = unit.found.is_none();
         let called = (unit.address(), unit.name.as_str());
         let enforced = (asked, reading.enforced);

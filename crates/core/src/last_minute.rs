@@ -25,6 +25,9 @@ const NEAR: f64 = 0.9;
 /// Devices are read so often.
 const SECOND: Nanos = Nanos(1_000_000_000);
 
+/// A counter is at most so old when a driver tells it: 20 to 100 ms on NVIDIA's GPUs.
+const LAG: Nanos = Nanos(100_000_000);
+
 /// No more is kept than comes in [`AVERAGED`].
 const MOST: usize = 122;
 
@@ -32,8 +35,18 @@ const MOST: usize = 122;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drawing {
     pub power: Watts,
-    /// Its energy counter, where it has one, and when that was read.
-    pub energy: Option<(Joules, Nanos)>,
+    /// Its energy counter, where it has one.
+    pub counter: Option<Counter>,
+}
+
+/// A device's energy counter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counter {
+    pub energy: Joules,
+    /// When the driver was asked.
+    pub asked: Nanos,
+    /// When it had answered: the counter was read some time between.
+    pub answered: Nanos,
 }
 
 /// What all devices drew, second by second.
@@ -41,7 +54,7 @@ pub(crate) struct Drawing {
 pub(crate) struct LastMinute {
     seconds: VecDeque<(Nanos, Watts)>,
     /// The energy counters of the devices when they were looked at last.
-    counters: BTreeMap<usize, (Joules, Nanos)>,
+    counters: BTreeMap<usize, Counter>,
 }
 
 impl LastMinute {
@@ -64,7 +77,7 @@ impl LastMinute {
         self.seconds.push_back((now, sum.sum()));
         let counters = devices.iter();
         self.counters = counters
-            .filter_map(|(&device, it)| Some((device, it.energy?)))
+            .filter_map(|(&device, it)| Some((device, it.counter?)))
             .collect();
         let is_old = |it: &(Nanos, Watts)| now > it.0 + AVERAGED;
         while self.seconds.len() > MOST || self.seconds.front().is_some_and(is_old) {
@@ -72,30 +85,37 @@ impl LastMinute {
         }
     }
 
-    /// The most that the devices drew in a second of [`AVERAGED`], if they draw about as much now: a BMC that tells the
-    /// power of the moment tells less of the rest otherwise. Nothing while less than that time is known.
-    pub fn most(&self, now: Nanos) -> Option<Watts> {
+    /// The most that the devices drew in a second of [`AVERAGED`]. Nothing while less than that time is known.
+    pub fn most(&self, now: Nanos) -> Option<Most> {
         let (first, last) = self.seconds.front().zip(self.seconds.back())?;
         if last.0 < first.0 + AVERAGED - SECOND || now >= last.0 + GAP {
             return None;
         }
-        let most = self.seconds.iter().map(|it| it.1).reduce(Watts::max)?;
-        (last.1 >= most * NEAR).then_some(most)
+        let power = self.seconds.iter().map(|it| it.1).reduce(Watts::max)?;
+        let is_near = last.1 >= power * NEAR;
+        Some(Most { power, is_near })
     }
 }
 
+/// The most that the devices drew in a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Most {
+    pub power: Watts,
+    /// Whether they draw about as much now. A BMC that tells the power of the moment tells less of the rest otherwise.
+    pub is_near: bool,
+}
+
 impl Drawing {
-    /// What it draws now, or drew on an average since its counter was looked at last, if that is more. A counter that
-    /// tells much more than the moments is believed, unlike in [`litd_policies::Drawn`]: a user may have his GPU draw
-    /// little at each of them.
-    fn since(&self, before: Option<(Joules, Nanos)>) -> Watts {
-        let mean = self
-            .energy
-            .zip(before)
-            .and_then(|((energy, at), (then, since))| {
-                let took = at > since && energy >= then;
-                took.then(|| Watts((energy - then).0 / (at - since).as_secs_f64()))
-            });
+    /// What it draws now, or drew at least on an average since its counter was looked at last, if that is more. The
+    /// average is over the longest time that may have passed between, because a driver that takes longer for one
+    /// answer would make a steady load look like a peak. A counter that tells much more than the moments is believed,
+    /// unlike in [`litd_policies::Drawn`]: a user may have his GPU draw little at each of them.
+    fn since(&self, before: Option<Counter>) -> Watts {
+        let mean = self.counter.zip(before).and_then(|(now, then)| {
+            let took = now.asked > then.asked && now.energy >= then.energy;
+            let longest = now.answered.max(now.asked) - then.asked + LAG;
+            took.then(|| Watts((now.energy - then.energy).0 / longest.as_secs_f64()))
+        });
         mean.map_or(self.power, |mean| mean.max(self.power))
     }
 }
@@ -110,8 +130,15 @@ mod tests {
 
     fn told(power: f64) -> Option<BTreeMap<usize, Drawing>> {
         let power = Watts(power);
-        let energy = None;
-        Some(BTreeMap::from([(0, Drawing { power, energy })]))
+        let counter = None;
+        Some(BTreeMap::from([(0, Drawing { power, counter })]))
+    }
+
+    fn near(power: f64) -> Option<Most> {
+        Some(Most {
+            power: Watts(power),
+            is_near: true,
+        })
     }
 
     /// A second of these watts each, from 0 on.
@@ -130,7 +157,7 @@ mod tests {
         let (drawn, now) = of([500.0; 59]);
         assert_eq!(drawn.most(now), None);
         let (mut drawn, now) = of([500.0; 60]);
-        assert_eq!(drawn.most(now), Some(Watts(500.0)));
+        assert_eq!(drawn.most(now), near(500.0));
         assert_eq!(drawn.most(now + GAP), None);
         drawn.add(None, now + SECOND);
         assert_eq!(drawn.most(now + SECOND), None);
@@ -140,25 +167,48 @@ mod tests {
     fn what_was_drawn_up_to_a_minute_ago_counts() {
         let fell = |at, to| (0..100).map(move |second| if second < at { 700.0 } else { to });
         let (drawn, now) = of(fell(41, 650.0));
-        assert_eq!(drawn.most(now), Some(Watts(700.0)));
+        assert_eq!(drawn.most(now), near(700.0));
         let (drawn, now) = of(fell(38, 650.0));
-        assert_eq!(drawn.most(now), Some(Watts(650.0)));
+        assert_eq!(drawn.most(now), near(650.0));
         let (drawn, now) = of(fell(41, 600.0));
-        assert_eq!(drawn.most(now), None);
+        let far = Most {
+            power: Watts(700.0),
+            is_near: false,
+        };
+        assert_eq!(drawn.most(now), Some(far));
     }
 
-    /// A load that is low whenever it is looked at does not hide from a counter.
-    #[test]
-    fn energy_counts_where_it_is_counted() {
+    /// What a load that is low whenever it is looked at draws at least, by its counter: 400 W less what the counter's
+    /// lag may account for. Answers take this long, once in so many seconds.
+    fn hidden(power: f64, takes: Nanos, each: i64) -> Watts {
         let mut drawn = LastMinute::default();
         for at in 0..80 {
-            let energy = Some((Joules(at as f64 * 400.0), second(at)));
-            let power = Watts(100.0);
+            let asked = second(at);
+            let answered = match at % each {
+                0 => asked + takes,
+                _ => asked,
+            };
+            let energy = Joules(answered.as_secs_f64() * 400.0);
+            let counter = Some(Counter {
+                energy,
+                asked,
+                answered,
+            });
+            let power = Watts(power);
             drawn.add(
-                Some(BTreeMap::from([(0, Drawing { power, energy })])),
-                second(at),
+                Some(BTreeMap::from([(0, Drawing { power, counter })])),
+                asked,
             );
         }
-        assert_eq!(drawn.most(second(79)), Some(Watts(400.0)));
+        drawn.most(second(79)).unwrap().power
+    }
+
+    #[test]
+    fn energy_counts_where_it_is_counted() {
+        assert!((hidden(100.0, Nanos(0), 1) - Watts(400.0 / 1.1)).abs() < Watts(0.001));
+        // A steady load is no peak because an answer takes long now and then.
+        for takes in [50, 100, 200, 400, 900] {
+            assert_eq!(hidden(400.0, Nanos(takes * 1_000_000), 20), Watts(400.0));
+        }
     }
 }

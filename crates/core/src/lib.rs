@@ -67,6 +67,7 @@ pub mod room;
 mod session;
 mod settle;
 mod settling;
+mod shares;
 mod sockets;
 mod standing;
 mod status;

@@ -12,7 +12,7 @@ use litd_units::{Celsius, Nanos, Watts};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::event::NodeReading;
-use crate::last_minute::{Drawing, LastMinute};
+use crate::last_minute::{Counter, Drawing, LastMinute};
 use crate::limits::BRAKE;
 use crate::record::Note;
 use crate::store::Store;
@@ -88,13 +88,36 @@ impl Swings {
     }
 }
 
+/// Power of all other parts than GPUs and CPUs, as the BMC's readings tell.
+#[derive(Debug, Default)]
+struct Rest {
+    seen: Counted,
+    last: Option<Watts>,
+}
+
+impl Rest {
+    /// Takes in what one reading tells. The lesser of two successive values counts: a single wrong one takes nothing
+    /// from the GPUs.
+    fn hear(&mut self, rest: Watts) {
+        if let Some(last) = self.last.replace(rest) {
+            self.seen.add(rest.min(last).0);
+        }
+    }
+
+    fn known(&self) -> Option<Watts> {
+        let known = self.seen.count >= READINGS;
+        self.seen.p999().filter(|_| known).map(Watts)
+    }
+}
+
 /// State of the node's power.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     last: Option<(NodeReading, Nanos)>,
-    reserve: Counted,
-    /// Power of all other parts than GPUs and CPUs at the last reading.
-    rest: Option<Watts>,
+    /// Power of all other parts than GPUs and CPUs, while those draw about as much as in the minute before.
+    rest: Rest,
+    /// What that power is at least, by all readings.
+    least: Rest,
     /// What GPUs and CPU sockets drew of late.
     drawn: LastMinute,
     before: Swings,
@@ -230,14 +253,13 @@ impl<S: Store> Core<S> {
                 swings.ramp.add(ramp);
             }
         }
-        // Too little counts for nothing: most readings are of devices that draw about the same for a minute.
-        let rest = |power: Watts| Some((power - node.drawn.most(now)?).max(Watts::ZERO));
-        let rest = reading.power.and_then(rest);
-        // The lesser of two successive values: a single wrong one takes nothing from the GPUs.
-        if let (Some(rest), Some(last)) = (rest, node.rest) {
-            node.reserve.add(rest.min(last).0);
+        if let Some((power, most)) = reading.power.zip(node.drawn.most(now)) {
+            let rest = (power - most.power).max(Watts::ZERO);
+            node.least.hear(rest);
+            if most.is_near {
+                node.rest.hear(rest);
+            }
         }
-        node.rest = rest.or(node.rest);
         node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
             node.alarm = Some((why, now + BRAKE));
@@ -256,19 +278,25 @@ impl<S: Store> Core<S> {
         steers && self.jobs.values().any(|job| job.is_steered())
     }
 
-    /// What GPUs and CPU sockets draw, if every GPU tells.
+    /// What GPUs and CPU sockets draw, if all tell.
     fn drawings(&self) -> Option<BTreeMap<usize, Drawing>> {
         let drawing = |(device, unit): (usize, &Unit)| {
             let reading = self.fresh_reading(unit)?;
             let power = reading.power;
             let power = power.filter(|power| power.is_finite() && *power >= Watts::ZERO)?;
             let energy = reading.energy.filter(|energy| energy.is_finite());
-            let energy = energy.map(|energy| (energy, unit.read_at));
-            Some((device, Drawing { power, energy }))
+            let counter = energy.map(|energy| Counter {
+                energy,
+                asked: unit.read_at,
+                answered: unit.answered_at,
+            });
+            Some((device, Drawing { power, counter }))
         };
-        let gpus: Option<BTreeMap<usize, Drawing>> = self.devices.gpus().map(drawing).collect();
-        let cpus = self.devices.cpus().filter_map(drawing);
-        Some(gpus?.into_iter().chain(cpus).collect())
+        // A socket that has never told its power stays out.
+        let tells = |(_, unit): &(usize, &Unit)| {
+            unit.is_gpu() || unit.device.reading.is_some_and(|it| it.power.is_some())
+        };
+        self.devices.iter().filter(tells).map(drawing).collect()
     }
 
     /// Once a second, and at each reading of the BMC: updates limit, alarm and budget.
@@ -294,17 +322,19 @@ impl<S: Store> Core<S> {
 
     /// Warns once that the node's budget is not enforced, because the power of its other parts is unknown.
     fn tell_unbound(&mut self) {
-        let unbound = self.node_limit().is_some() && self.reserve().is_none();
+        let unbound = self.node_limit().is_some() && self.lacks_reserve();
         let before = self.node.unbound.filter(|_| unbound);
         let (since, told) = before.unwrap_or((self.now, false));
         let tells = unbound && !told && self.now >= since + UNBOUND;
         self.node.unbound = unbound.then_some((since, told || tells));
         if tells {
             self.out.error("node_budget", "");
+            let least = self.reserve().unwrap_or(Watts::ZERO);
             let text = format!(
-                "what the node may draw is kept only as if its GPUs and CPUs were all that draws: node.reserve is not \
-                 set, and it is not known after {:.0} s what the node draws besides them (that takes the power of \
-                 all GPUs, none that is let go of, for a minute). Set node.reserve, or see why litd-node-power tells nothing",
+                "what the node may draw is kept only as if {least:.0} were all that it draws besides its GPUs and CPUs: \
+                 node.reserve is not set, and after {:.0} s that power is not known better (it takes the power of all \
+                 GPUs and CPUs, none of them released, that stays about the same for a minute). Set node.reserve, or \
+                 see why litd-node-power tells nothing",
                 UNBOUND.as_secs_f64()
             );
             self.note(Note::warning(EventKind::Fault, text));
@@ -326,13 +356,18 @@ impl<S: Store> Core<S> {
 
     /// Power of other parts than GPUs and CPUs: as configured, or as measured if that is more.
     fn reserve(&self) -> Option<Watts> {
-        let known = self.node.reserve.count >= READINGS;
-        let measured = self.node.reserve.p999().filter(|_| known).map(Watts);
-        let configured = self.config.node.reserve;
-        match (measured, configured) {
-            (Some(one), Some(other)) => Some(one.max(other)),
-            (one, other) => one.or(other),
-        }
+        let node = &self.node;
+        let each = [
+            node.rest.known(),
+            node.least.known(),
+            self.config.node.reserve,
+        ];
+        each.into_iter().flatten().reduce(Watts::max)
+    }
+
+    /// Whether nobody has told that power, and it is known at least at most.
+    fn lacks_reserve(&self) -> bool {
+        self.config.node.reserve.is_none() && self.node.rest.known().is_none()
     }
 
     /// The configured budget of the node may have changed; loops plan anew then.

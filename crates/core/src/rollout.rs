@@ -124,8 +124,10 @@ impl<S: Store> Core<S> {
             false => self.bounds(),
         };
         let kept = bounds.check(budget);
-        kept.map_err(|why| Problem {
-            error: self.refuse_lower(lease, &why),
+        kept.map_err(|why| {
+            let why = self.unless_unread(why);
+            let error = self.refuse_lower(lease, &why);
+            Problem { error }
         })
     }
 

@@ -10,20 +10,22 @@ use crate::plan::{
     kept,
 };
 use crate::range::Range;
+use crate::shares::Shares;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
     /// The present view.
     pub(crate) fn view(&self) -> View {
         let mut devices = self.device_views();
-        self.keep_within_shares(&mut devices);
+        let shares = self.shares();
+        self.keep_within_shares(&mut devices, &shares);
         View {
             doing: self.doing(),
             set_budget: self.set_budget(),
             managed_budget: self.managed_budget(),
             rises_stopped: self.raises_stopped(),
             sockets_lend: self.jobs.values().any(|job| !job.cpus.is_empty()),
-            demands: self.demands(&devices),
+            demands: self.demands(&devices, &shares),
             devices,
         }
     }
@@ -38,14 +40,15 @@ impl<S: Store> Core<S> {
     }
 
     /// The demands of all jobs. None counts once litd leaves.
-    fn demands(&self, devices: &[DeviceView]) -> Vec<Demand> {
+    fn demands(&self, devices: &[DeviceView], shares: &Shares) -> Vec<Demand> {
         let jobs = self.jobs.values().filter(|_| !self.is_leaving());
-        jobs.filter_map(|job| self.demand(job, devices)).collect()
+        jobs.filter_map(|job| self.demand(job, devices, shares.of(job)))
+            .collect()
     }
 
-    fn demand(&self, job: &Job, devices: &[DeviceView]) -> Option<Demand> {
+    fn demand(&self, job: &Job, devices: &[DeviceView], share: Watts) -> Option<Demand> {
         let caps = job.ask.as_ref()?;
-        let (share, own) = (self.share(job), job.devices());
+        let own = job.devices();
         let Some(instead) = self.instead(job, devices) else {
             let caps = kept(devices, &own, caps, share);
             return Some(Demand::steered(&job.name, own, share, &caps));
@@ -71,7 +74,7 @@ impl<S: Store> Core<S> {
 
     /// Keeps the power of planned clocks within their job's share of a budget: beyond that it would be taken from
     /// other users' GPUs, and anybody with a GPU may ask for any clock.
-    fn keep_within_shares(&self, devices: &mut [DeviceView]) {
+    fn keep_within_shares(&self, devices: &mut [DeviceView], shares: &Shares) {
         if self.set_budget().is_none() {
             return;
         }
@@ -86,7 +89,7 @@ impl<S: Store> Core<S> {
                 floors += view.limits.floor;
                 raised += view.planned_floor - view.limits.floor;
             }
-            let left = self.share(job) - floors;
+            let left = shares.of(job) - floors;
             if raised <= left || raised <= Watts::ZERO {
                 continue;
             }

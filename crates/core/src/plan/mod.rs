@@ -245,10 +245,10 @@ impl<'v> Draft<'v> {
         }
         let whole: Watts = found.iter().copied().sum();
         let shares: Watts = self.view.demands.iter().map(|it| it.share).sum();
-        let left = self
-            .view
-            .set_budget
-            .map_or(whole, |budget| budget - shares - lowest);
+        let left = match self.view.set_budget {
+            Some(_) => self.view.managed_budget - shares - lowest,
+            None => whole,
+        };
         if whole > left + DUST {
             let caps = share::project_kept(&self.view.devices, &gpus, &limits, left, &found);
             let Some(caps) = caps else { return };

@@ -2,10 +2,11 @@
 //! draw what he likes, when he likes: it is not to be taken for the rest of the node's, and so for everybody's watts.
 
 use litd_core::{Event, NodeReading};
+use litd_power::DeviceKind;
 use litd_units::Watts;
 
 use crate::gpu::found_at;
-use crate::node::{Node, SECOND, observing};
+use crate::node::{MS, Node, SECOND, observing};
 
 const REST: f64 = 1200.0;
 
@@ -69,5 +70,113 @@ fn nobody_has_his_own_power_taken_for_the_rest_of_the_nodes() {
             let is_steady = ["steady", "ends"].contains(&name);
             assert!(!is_steady || reserve >= REST - 5.0, "{told}");
         }
+    }
+}
+
+/// The reserve that a node's status tells.
+fn told(node: &Node) -> Option<f64> {
+    let measured = node.status().node.measured;
+    measured.and_then(|it| it.reserve).map(|it| it.0)
+}
+
+/// Some seconds pass, of which each GPU draws what it draws all the time; once in five the BMC tells that, and the rest.
+fn pass(node: &mut Node, seconds: i64, mut each: impl FnMut(&mut Node, i64)) {
+    for second in 0..seconds {
+        each(node, second);
+        for _ in 0..10 {
+            for gpu in &mut node.gpus {
+                gpu.energy += gpu.power.0 * 0.1;
+            }
+            node.step();
+        }
+        if second % 5 == 0 {
+            let power: Watts = node.gpus.iter().map(|gpu| gpu.power).sum();
+            node.event(Event::NodePower(NodeReading {
+                source: "redfish".to_owned(),
+                power: Some(power + Watts(REST)),
+                ..NodeReading::default()
+            }));
+        }
+    }
+}
+
+/// Whoever calls the driver, or has it read out much, makes all readings take longer now and then. The counters tell
+/// more energy then, and no more power.
+#[test]
+fn readings_that_take_longer_now_and_then_do_not_shrink_the_reserve() {
+    for late in [0, 50, 100, 200, 400, 900] {
+        let mut config = observing();
+        config.node.budget = Some(Watts(5600.0));
+        let mut node = Node::with(found_at(8, 700.0), config);
+        for gpu in &mut node.gpus {
+            gpu.power = Watts(600.0);
+        }
+        pass(&mut node, 900, |node, second| {
+            for gpu in &mut node.gpus {
+                gpu.read_takes = if second % 50 == 7 { late * MS } else { 0 };
+            }
+        });
+        let reserve = told(&node).unwrap();
+        assert!((reserve - REST).abs() <= 5.0, "{late} ms: {reserve} W");
+        assert!(
+            node.sum() <= 5600.0 - REST + 5.0,
+            "{late} ms: {}",
+            node.sum()
+        );
+    }
+}
+
+/// A load that never stays the same for a minute hides what the rest of the node draws, but not that it draws
+/// something, nor that the reserve is not known well. Once all GPUs draw what they may, the budget is kept.
+#[test]
+fn a_gpu_that_pulses_does_not_keep_the_nodes_budget_from_being_kept() {
+    let mut config = observing();
+    config.node.budget = Some(Watts(5600.0));
+    let mut node = Node::with(found_at(8, 700.0), config);
+    for gpu in &mut node.gpus {
+        gpu.power = Watts(550.0);
+    }
+    pass(&mut node, 1800, |node, second| {
+        node.gpus[0].power = Watts(if second % 55 == 3 { 700.0 } else { 80.0 });
+    });
+    let reserve = told(&node).unwrap();
+    let least = REST - (700.0 - 80.0);
+    assert!(
+        reserve >= least - 5.0 && reserve <= REST + 5.0,
+        "{reserve} W"
+    );
+    let told = |node: &Node| {
+        node.log
+            .iter()
+            .any(|line| line.contains("Set node.reserve"))
+    };
+    assert!(told(&node), "{:?}", node.log);
+    pass(&mut node, 600, |node, _| {
+        for gpu in &mut node.gpus {
+            gpu.power = gpu.cap;
+        }
+    });
+    assert!(node.sum() + REST <= 5600.0 + 5.0, "{} W", node.sum());
+}
+
+/// What a CPU socket draws is not the rest's because its module is loaded anew.
+#[test]
+fn a_socket_that_is_silent_for_minutes_is_not_the_rest_of_the_node() {
+    let mut config = observing();
+    config.node.budget = Some(Watts(6500.0));
+    let mut gpus = found_at(5, 700.0);
+    gpus[4].identity.kind = DeviceKind::Cpu;
+    gpus[4].identity.address = "cpu0".to_owned();
+    gpus[4].cap = Watts(400.0);
+    let mut node = Node::with(gpus, config);
+    for gpu in &mut node.gpus {
+        gpu.power = Watts(550.0);
+    }
+    node.gpus[4].power = Watts(350.0);
+    for silent in [false, true, false] {
+        node.gpus[4].fails_reads = silent;
+        pass(&mut node, 600, |_, _| {});
+        let reserve = told(&node).unwrap();
+        assert!((reserve - REST).abs() <= 5.0, "{silent}: {reserve} W");
     }
 }

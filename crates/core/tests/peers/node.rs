@@ -183,6 +183,14 @@ impl Node {
         Self::of(core, gpus, caps, silent, Nanos(SECOND))
     }
 
+    /// GPUs that their owner has given these caps.
+    pub fn found(caps: Vec<Watts>, config: Config) -> Self {
+        let (gpus, store) = (caps.len(), MemoryStore::default());
+        let inventory = inventory(&caps, gpus, None);
+        let core = Core::new(config, inventory, store, "boot", Nanos(SECOND), 1e9).unwrap();
+        Self::of(core, gpus, caps, None, Nanos(SECOND))
+    }
+
     /// The next litd of the same boot, with the files of this one, which has died.
     pub fn restarted(&self, config: Config) -> Self {
         self.succeeded(config, Core::new)

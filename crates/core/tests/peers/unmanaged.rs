@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use litd_api::{Command, Lease};
+use litd_api::{Command, Lease, Mode};
 use litd_core::Event;
 use litd_units::Watts;
 
-use crate::node::{Node, address, beside, config};
+use crate::node::{Node, SECOND, address, beside, config};
 
 /// Three GPUs; a fourth has the address between the first and the second.
 fn node() -> Node {
@@ -182,4 +182,27 @@ fn a_job_that_opted_out_has_ended_whatever_the_wall_clock_says() {
         node.wait(700);
         assert_eq!(spared(&node), 0, "{step} s: {:?}", node.events());
     }
+}
+
+/// Where a budget is refused only because litd has just started and has not read a GPU, that is said.
+#[test]
+fn a_budget_is_refused_until_gpus_are_read_and_the_remedy_is_said() {
+    let _beside = beside();
+    let mut config = config();
+    config.mode = Mode::Observe;
+    let mut node = Node::with_silent(2, 0, config.clone(), 1);
+    let budget = |watts| Command::SetBudget {
+        watts: Some(Watts(watts)),
+    };
+    let refused = node.command(budget(900.0), &mut |reply| reply).unwrap_err();
+    assert!(
+        refused.error.contains("ask again in a second"),
+        "{refused:?}"
+    );
+    // A budget that no GPU keeps is refused in other words once all were read.
+    let mut node = Node::new(2, config);
+    node.pass(SECOND);
+    let refused = node.command(budget(100.0), &mut |reply| reply).unwrap_err();
+    assert!(!refused.error.contains("ask again"), "{refused:?}");
+    node.command(budget(900.0), &mut |reply| reply).unwrap();
 }
