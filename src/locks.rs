@@ -38,6 +38,9 @@ const JOURNAL: &str = ".journal";
 /// The end of the name of the file with the journal's id.
 const ID: &str = ".journal-id";
 
+/// The end of the name of the file with a CPU socket's limits, which powercap keeps.
+const LIMITS: &str = ".short-term";
+
 /// The longest id, in bytes.
 const LONGEST_ID: u64 = 64;
 
@@ -397,6 +400,30 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
     Ok(found)
 }
 
+/// Whether a litd that has died has left the limits of a CPU socket on record here: reading the socket gives back what
+/// is left of its own.
+#[must_use]
+pub fn has_limits_of_the_dead(directory: &Path) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut sockets = entries.filter_map(|entry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_suffix(LIMITS).map(str::to_owned)
+    });
+    sockets.any(|address| !is_locked(directory, &address))
+}
+
+/// Whether a running process has a device's lock in this directory.
+fn is_locked(directory: &Path, address: &str) -> bool {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(directory.join(address));
+    file.is_ok_and(|file| {
+        let locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        locked && !lock::is_held_by_the_dying(&file)
+    })
+}
+
 /// Removes the id of the journal that may name a device: afterwards only its place is known.
 fn remove_id(directory: &Path, name: &str) -> io::Result<()> {
     let path = directory.join(format!("{name}{ID}"));
@@ -441,14 +468,7 @@ impl Remembered {
     /// Whether a running process has the device's lock in this directory.
     #[must_use]
     pub fn is_locked(&self, directory: &Path) -> bool {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(directory.join(&self.address));
-        file.is_ok_and(|file| {
-            let locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-            locked && !lock::is_held_by_the_dying(&file)
-        })
+        is_locked(directory, &self.address)
     }
 }
 

@@ -13,6 +13,17 @@ use crate::envelope::{CapVector, Microwatts, microwatts, watts};
 /// No device holds more: sums of it are no overflow.
 const MOST: Microwatts = Microwatts::MAX / 1024;
 
+/// When a device may rise to its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rises {
+    /// Once the budget has room, and no failed write can take that any more.
+    Surely,
+    /// Once the budget has room: what is undone waits for no write that may never land.
+    InBudget,
+    /// At any time: its part of the budget is its own.
+    Freely,
+}
+
 /// A device's line in the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
@@ -22,8 +33,7 @@ struct Line {
     most: Microwatts,
     /// The cap that the device has to hold; `None`: it is left alone.
     target: Option<Microwatts>,
-    /// Whether it rises only once no failed write can take what that needs: what is undone waits for none.
-    waits: bool,
+    rises: Rises,
     /// The write under way.
     writing: Option<Microwatts>,
     /// Whether that write is a decrease.
@@ -113,7 +123,7 @@ impl Actuator {
                 held,
                 most: held.unwrap_or(microwatts(highest).unwrap_or(MOST).min(MOST)),
                 target: None,
-                waits: false,
+                rises: Rises::InBudget,
                 writing: None,
                 falling: false,
                 late: None,
@@ -171,7 +181,7 @@ impl Actuator {
     /// Aims a device at what it is to hold: without a loop, or as its loop asks.
     pub fn rest(&mut self, device: usize, cap: Watts) {
         if let Some(line) = self.lines.get_mut(device) {
-            (line.target, line.waits) = (microwatts(cap), true);
+            (line.target, line.rises) = (microwatts(cap), Rises::Surely);
         }
     }
 
@@ -179,7 +189,15 @@ impl Actuator {
     /// envelope, and that waits for no write that may never land. The budget still decides when.
     pub fn give_back(&mut self, device: usize, found: Watts) {
         if let Some(line) = self.lines.get_mut(device) {
-            (line.target, line.waits) = (microwatts(found), false);
+            (line.target, line.rises) = (microwatts(found), Rises::InBudget);
+        }
+    }
+
+    /// The same for a device whose part of the budget is its own, where others hold more than theirs and can't be
+    /// lowered.
+    pub fn give_back_own(&mut self, device: usize, found: Watts) {
+        if let Some(line) = self.lines.get_mut(device) {
+            (line.target, line.rises) = (microwatts(found), Rises::Freely);
         }
     }
 
@@ -217,11 +235,12 @@ impl Actuator {
                 continue;
             };
             let rise = line.with(target) - line.with(line.most);
-            let others = match line.waits {
-                true => straggling - straggle(line),
-                false => 0,
+            let fits = match line.rises {
+                Rises::Surely => sum + straggling - straggle(line) + rise <= self.budget,
+                Rises::InBudget => sum + rise <= self.budget,
+                Rises::Freely => true,
             };
-            if sum + others + rise <= self.budget {
+            if fits {
                 // Until it is confirmed it may hold what it held before, too.
                 sum += rise.max(0);
                 line.most = line.most.max(target);

@@ -130,11 +130,11 @@ fn holds_by_another_name(text: &str) -> bool {
     })
 }
 
-/// Whether a line that is no TOML, as a pasted patch has them, may mean that caps are to be held. A comment means
-/// nothing.
+/// Whether a line that is no TOML, as a pasted patch has them, may mean that caps are to be held. A line that is a
+/// comment means nothing; what follows a hash counts, because that may stand in a string, and to hold is the safe side.
 fn may_say_hold(line: &str) -> bool {
-    let said = line.split('#').next().unwrap_or_default();
-    said.contains("on_exit") && said.contains("hold")
+    let is_comment = line.trim_start().starts_with('#');
+    !is_comment && line.contains("on_exit") && line.contains("hold")
 }
 
 fn says_hold(table: &DeTable<'_>) -> bool {
@@ -192,6 +192,8 @@ mod tests {
             HOLD.replace("on_exit", "+on_exit"),
             HOLD.replace("on_exit", "$ on_exit"),
             HOLD.replace("on_exit", "- on_exit"),
+            // A hash in a string before it.
+            HOLD.replace("on_exit", "note = \"#\", on_exit"),
             // An unknown key.
             HOLD.replace("on_exit", "on_exti"),
             HOLD.replace("on_exit", "\"on exit\""),

@@ -82,6 +82,18 @@ impl Node {
         Daemon::spawn(Path::new(LITD), self.root.path(), &self.config, None).unwrap()
     }
 
+    /// `litd restore`: its exit code, and what it says.
+    fn restore(&self) -> (Option<i32>, String) {
+        fs::write(self.layout().config(), &self.config).unwrap();
+        let restored = Command::new(LITD)
+            .args(["restore", "--config"])
+            .arg(self.layout().config())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&restored.stderr).into_owned();
+        (restored.status.code(), said)
+    }
+
     /// With both limits back nothing is kept for anybody.
     fn keeps_nothing(&self) -> bool {
         !self.layout().locks().join("cpu0.short-term").exists()
@@ -112,6 +124,28 @@ impl Node {
         let short = (self.limits().1 * 8.0).floor() * 125_000.0;
         fs::write(self.zone().join(SHORT), format!("{short:.0}\n")).unwrap();
     }
+}
+
+/// litd was killed between the two writes of an override, which no journal names.
+#[test]
+fn a_short_term_limit_of_an_override_goes_back_by_restore() {
+    let node = Node::new(900.0);
+    let locks = node.layout().locks();
+    fs::create_dir_all(&locks).unwrap();
+    let mut found = powercap::discover(&Search {
+        sys: node.root.path().join("sys"),
+        proc: node.root.path().join("proc"),
+        kept: Some(locks),
+        ..Search::default()
+    });
+    found.domains[0].set_cap(Watts(200.0)).unwrap();
+    assert_eq!(node.limits().0, 200.0);
+    fs::write(node.zone().join(LONG), "350000000\n").unwrap();
+    assert!(node.limits().1 < 900.0);
+    let (code, said) = node.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(node.limits(), (350.0, 900.0));
+    assert!(node.keeps_nothing());
 }
 
 #[test]
@@ -151,14 +185,8 @@ fn both_limits_of_a_cpu_socket_go_back_exactly_after_a_crash() {
         assert_eq!(node.limits().0, lowered);
         assert!(!node.keeps_nothing());
         if by_restore {
-            fs::write(node.layout().config(), &node.config).unwrap();
-            let restored = Command::new(LITD)
-                .args(["restore", "--config"])
-                .arg(node.layout().config())
-                .output()
-                .unwrap();
-            let said = String::from_utf8_lossy(&restored.stderr);
-            assert_eq!(restored.status.code(), Some(0), "{said}");
+            let (code, said) = node.restore();
+            assert_eq!(code, Some(0), "{said}");
         } else {
             let daemon = node.start();
             wait_for("the cap back", || node.limits().0 == 350.0);

@@ -327,31 +327,40 @@ impl<S: Store> Core<S> {
 
     /// Overrides under way are reported as failed, because litd ends first.
     pub(crate) fn forget_by_hand(&mut self) {
-        let now = self.now;
-        for (_, unit) in self.devices.iter_mut() {
-            unit.by_hand.fail(now, || "litd is stopping".to_owned());
+        for device in 0..self.devices.iter().count() {
+            self.fail_by_hand(device, "litd is stopping".to_owned());
         }
+    }
+
+    /// An override is reported as failed before it has settled; returns its cap. If its driver may still set it, the
+    /// journal has it: whoever comes after a crash restores the cap found.
+    pub(crate) fn fail_by_hand(&mut self, device: usize, why: String) -> Option<Watts> {
+        let now = self.now;
+        let unit = self.devices.get_mut(device)?;
+        let cap = unit.by_hand.fail(now, || why)?;
+        if self.actuator.is_writing(device) {
+            self.journal_late(device, cap);
+        }
+        Some(cap)
     }
 
     /// The client no longer waits for its override, which is given up so that it isn't set later, unseen.
     pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
         self.moves_on(now);
-        let now = self.now;
         let devices = self.named(Some(name)).unwrap_or_default();
-        let device = devices.first().copied();
-        let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) else {
+        let Some(&device) = devices.first() else {
             return;
         };
-        let late = || "it was not done in time, and is given up".to_owned();
-        let Some(cap) = unit.by_hand.fail(now, late) else {
+        let late = "it was not done in time, and is given up".to_owned();
+        let Some(cap) = self.fail_by_hand(device, late) else {
             return;
         };
-        let address = unit.address().to_owned();
         let mut text = format!("setting {cap} by hand is given up: its client has gone");
-        if let Some(device) = device.filter(|&device| self.actuator.is_writing(device)) {
+        if self.actuator.is_writing(device) {
             text.push_str("; if its driver still sets it, the cap found is restored");
-            self.journal_late(device, cap);
         }
+        let unit = self.devices.get(device);
+        let address = unit.map_or("", Unit::address).to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
         self.settle_up();
     }

@@ -385,10 +385,9 @@ impl<S: Store> Core<S> {
 
     /// The standing of a device has changed: its job can no longer be steered, or can again.
     pub(crate) fn standing_changed(&mut self, device: usize) {
-        let now = self.now;
-        if let Some(unit) = self.devices.get_mut(device).filter(|unit| !unit.is_ours()) {
-            let state = unit.standing.state().name();
-            unit.by_hand.fail(now, || format!("it is {state} now"));
+        let unit = self.devices.get(device).filter(|unit| !unit.is_ours());
+        if let Some(state) = unit.map(|unit| unit.standing.state().name()) {
+            self.fail_by_hand(device, format!("it is {state} now"));
         }
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
         if let Some(name) = job {

@@ -4,7 +4,8 @@
 //! draws.
 //!
 //! Where the devices' power varies, the rest is told as less than it is, by their peak less their mean. The node's budget
-//! is kept all the same: caps bound peaks, and what the BMC tells is a mean.
+//! is kept all the same: no device counts with more than its cap, so that nothing is left to vary once all draw what they
+//! may.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,12 +32,20 @@ const LAG: Nanos = Nanos(100_000_000);
 /// No more is kept than comes in [`AVERAGED`].
 const MOST: usize = 122;
 
-/// A device's reading.
+/// What a device draws.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Drawing {
-    pub power: Watts,
-    /// Its energy counter, where it has one.
-    pub counter: Option<Counter>,
+pub(crate) enum Drawing {
+    /// It was read.
+    Told {
+        power: Watts,
+        /// Its energy counter, where it has one.
+        counter: Option<Counter>,
+        /// The most that it may draw on an average: its firmware keeps the mean within the cap, and not the power of a
+        /// moment, which the driver may tell.
+        most: Watts,
+    },
+    /// It does not answer, and may draw so much.
+    Silent { most: Watts },
 }
 
 /// A device's energy counter.
@@ -49,22 +58,27 @@ pub(crate) struct Counter {
     pub answered: Nanos,
 }
 
+/// What all devices drew in a second.
+#[derive(Debug, Clone, Copy)]
+struct Second {
+    at: Nanos,
+    power: Watts,
+    /// Whether every device was read.
+    is_whole: bool,
+}
+
 /// What all devices drew, second by second.
 #[derive(Debug, Default)]
 pub(crate) struct LastMinute {
-    seconds: VecDeque<(Nanos, Watts)>,
+    seconds: VecDeque<Second>,
     /// The energy counters of the devices when they were looked at last.
     counters: BTreeMap<usize, Counter>,
 }
 
 impl LastMinute {
-    /// Takes in what each device draws now, by its place in the node. Where a GPU does not tell, there is nothing to
-    /// take in, and what was known before is of no use any more.
-    pub fn add(&mut self, devices: Option<BTreeMap<usize, Drawing>>, now: Nanos) {
-        let Some(devices) = devices else {
-            return *self = Self::default();
-        };
-        let last = self.seconds.back().map(|it| it.0);
+    /// Takes in what each device draws now, by its place in the node.
+    pub fn add(&mut self, devices: &BTreeMap<usize, Drawing>, now: Nanos) {
+        let last = self.seconds.back().map(|it| it.at);
         if last.is_some_and(|last| now < last + APART) {
             return;
         }
@@ -74,12 +88,18 @@ impl LastMinute {
         let before = std::mem::take(&mut self.counters);
         let each = devices.iter();
         let sum = each.map(|(device, it)| it.since(before.get(device).copied()));
-        self.seconds.push_back((now, sum.sum()));
+        self.seconds.push_back(Second {
+            at: now,
+            power: sum.sum(),
+            is_whole: devices
+                .values()
+                .all(|it| matches!(it, Drawing::Told { .. })),
+        });
         let counters = devices.iter();
         self.counters = counters
-            .filter_map(|(&device, it)| Some((device, it.counter?)))
+            .filter_map(|(&device, it)| Some((device, it.counter()?)))
             .collect();
-        let is_old = |it: &(Nanos, Watts)| now > it.0 + AVERAGED;
+        let is_old = |it: &Second| now > it.at + AVERAGED;
         while self.seconds.len() > MOST || self.seconds.front().is_some_and(is_old) {
             self.seconds.pop_front();
         }
@@ -88,11 +108,11 @@ impl LastMinute {
     /// The most that the devices drew in a second of [`AVERAGED`]. Nothing while less than that time is known.
     pub fn most(&self, now: Nanos) -> Option<Most> {
         let (first, last) = self.seconds.front().zip(self.seconds.back())?;
-        if last.0 < first.0 + AVERAGED - SECOND || now >= last.0 + GAP {
+        if last.at < first.at + AVERAGED - SECOND || now >= last.at + GAP {
             return None;
         }
-        let power = self.seconds.iter().map(|it| it.1).reduce(Watts::max)?;
-        let is_near = last.1 >= power * NEAR;
+        let power = self.seconds.iter().map(|it| it.power).reduce(Watts::max)?;
+        let is_near = last.is_whole && last.power >= power * NEAR;
         Some(Most { power, is_near })
     }
 }
@@ -106,17 +126,32 @@ pub(crate) struct Most {
 }
 
 impl Drawing {
+    fn counter(&self) -> Option<Counter> {
+        match self {
+            Self::Told { counter, .. } => *counter,
+            Self::Silent { .. } => None,
+        }
+    }
+
     /// What it draws now, or drew at least on an average since its counter was looked at last, if that is more. The
     /// average is over the longest time that may have passed between, because a driver that takes longer for one
     /// answer would make a steady load look like a peak. A counter that tells much more than the moments is believed,
     /// unlike in [`litd_policies::Drawn`]: a user may have his GPU draw little at each of them.
     fn since(&self, before: Option<Counter>) -> Watts {
-        let mean = self.counter.zip(before).and_then(|(now, then)| {
+        let (power, counter, most) = match *self {
+            Self::Silent { most } => return most,
+            Self::Told {
+                power,
+                counter,
+                most,
+            } => (power, counter, most),
+        };
+        let mean = counter.zip(before).and_then(|(now, then)| {
             let took = now.asked > then.asked && now.energy >= then.energy;
             let longest = now.answered.max(now.asked) - then.asked + LAG;
             took.then(|| Watts((now.energy - then.energy).0 / longest.as_secs_f64()))
         });
-        mean.map_or(self.power, |mean| mean.max(self.power))
+        mean.map_or(power, |mean| mean.max(power)).min(most)
     }
 }
 
@@ -128,10 +163,13 @@ mod tests {
         Nanos(second * SECOND.0)
     }
 
-    fn told(power: f64) -> Option<BTreeMap<usize, Drawing>> {
-        let power = Watts(power);
-        let counter = None;
-        Some(BTreeMap::from([(0, Drawing { power, counter })]))
+    fn told(power: f64) -> BTreeMap<usize, Drawing> {
+        let told = Drawing::Told {
+            power: Watts(power),
+            counter: None,
+            most: Watts(700.0),
+        };
+        BTreeMap::from([(0, told)])
     }
 
     fn near(power: f64) -> Option<Most> {
@@ -147,7 +185,7 @@ mod tests {
         let mut now = Nanos(0);
         for (at, power) in (0..).zip(powers) {
             now = second(at);
-            drawn.add(told(power), now);
+            drawn.add(&told(power), now);
         }
         (drawn, now)
     }
@@ -159,8 +197,29 @@ mod tests {
         let (mut drawn, now) = of([500.0; 60]);
         assert_eq!(drawn.most(now), near(500.0));
         assert_eq!(drawn.most(now + GAP), None);
-        drawn.add(None, now + SECOND);
-        assert_eq!(drawn.most(now + SECOND), None);
+        drawn.add(&told(500.0), now + GAP);
+        assert_eq!(drawn.most(now + GAP), None);
+    }
+
+    /// A device that does not answer may draw all that it may hold, and what is told then is no reserve.
+    #[test]
+    fn a_silent_device_counts_with_the_most() {
+        let (mut drawn, now) = of([500.0; 60]);
+        let most = Watts(690.0);
+        drawn.add(
+            &BTreeMap::from([(0, Drawing::Silent { most })]),
+            now + SECOND,
+        );
+        let power = most;
+        let is_near = false;
+        assert_eq!(drawn.most(now + SECOND), Some(Most { power, is_near }));
+    }
+
+    /// The power of a moment may be above the cap, and the mean is not.
+    #[test]
+    fn a_device_draws_no_more_than_its_cap_on_an_average() {
+        let (drawn, now) = of((0..60).map(|second| if second % 7 == 0 { 820.0 } else { 650.0 }));
+        assert_eq!(drawn.most(now).unwrap().power, Watts(700.0));
     }
 
     #[test]
@@ -194,11 +253,12 @@ mod tests {
                 asked,
                 answered,
             });
-            let power = Watts(power);
-            drawn.add(
-                Some(BTreeMap::from([(0, Drawing { power, counter })])),
-                asked,
-            );
+            let told = Drawing::Told {
+                power: Watts(power),
+                counter,
+                most: Watts(700.0),
+            };
+            drawn.add(&BTreeMap::from([(0, told)]), asked);
         }
         drawn.most(second(79)).unwrap().power
     }

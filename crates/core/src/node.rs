@@ -278,31 +278,35 @@ impl<S: Store> Core<S> {
         steers && self.jobs.values().any(|job| job.is_steered())
     }
 
-    /// What GPUs and CPU sockets draw, if all tell.
-    fn drawings(&self) -> Option<BTreeMap<usize, Drawing>> {
+    /// What GPUs and CPU sockets draw. A socket that has never told its power stays out.
+    fn drawings(&self) -> BTreeMap<usize, Drawing> {
         let drawing = |(device, unit): (usize, &Unit)| {
-            let reading = self.fresh_reading(unit)?;
-            let power = reading.power;
-            let power = power.filter(|power| power.is_finite() && *power >= Watts::ZERO)?;
-            let energy = reading.energy.filter(|energy| energy.is_finite());
-            let counter = energy.map(|energy| Counter {
-                energy,
-                asked: unit.read_at,
-                answered: unit.answered_at,
+            let most = self.actuator.counts(device);
+            let has_told = unit.device.reading.is_some_and(|it| it.power.is_some());
+            let told = self.fresh_reading(unit).and_then(|it| {
+                let power = it.power.filter(|it| it.is_finite() && *it >= Watts::ZERO)?;
+                let energy = it.energy.filter(|energy| energy.is_finite());
+                let counter = energy.map(|energy| Counter {
+                    energy,
+                    asked: unit.read_at,
+                    answered: unit.answered_at,
+                });
+                Some(Drawing::Told {
+                    power,
+                    counter,
+                    most,
+                })
             });
-            Some((device, Drawing { power, counter }))
+            let counts = unit.is_gpu() || has_told;
+            counts.then(|| (device, told.unwrap_or(Drawing::Silent { most })))
         };
-        // A socket that has never told its power stays out.
-        let tells = |(_, unit): &(usize, &Unit)| {
-            unit.is_gpu() || unit.device.reading.is_some_and(|it| it.power.is_some())
-        };
-        self.devices.iter().filter(tells).map(drawing).collect()
+        self.devices.iter().filter_map(drawing).collect()
     }
 
     /// Once a second, and at each reading of the BMC: updates limit, alarm and budget.
     pub(crate) fn check_node(&mut self) {
         let drawings = self.drawings();
-        self.node.drawn.add(drawings, self.now);
+        self.node.drawn.add(&drawings, self.now);
         let short = self.node_alarm().map(str::to_owned);
         match (self.node.alarmed, &short) {
             (false, Some(why)) => {

@@ -151,8 +151,8 @@ pub fn make_anew(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// what container engines mount, that right is taken away.
 ///
 /// # Errors
-/// It, or a directory above it, belongs to another user; or it holds more than files of litd's, or that right can't be taken away. The error
-/// names the directory.
+/// It, or a directory above it, belongs to another user, or everybody may write to one above it; or it holds more than
+/// files of litd's, or that right can't be taken away. The error names the directory.
 pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     let failed = |why: String| {
         let why = format!("{}: {why}", directory.display());
@@ -165,6 +165,15 @@ pub fn keep_others_out(directory: &Path) -> io::Result<()> {
     for above in above.filter(|it| !it.as_os_str().is_empty()) {
         let it = fs::symlink_metadata(above)?;
         let uid = it.uid();
+        // Where a directory is everybody's, its sticky bit keeps others from what is not theirs.
+        let is_open = it.is_dir() && above != directory && it.mode() & 0o1002 == 0o0002;
+        if is_open {
+            return Err(failed(format!(
+                "everybody may write to {}, and so put another directory or a link in its place: take that right \
+                 away (chmod o-w), set the sticky bit (chmod +t), or name a directory elsewhere",
+                above.display()
+            )));
+        }
         if is_others(uid) && (above != directory || it.is_symlink()) {
             return Err(failed(format!(
                 "{} belongs to user {uid}, who can put another directory or a link in its place: name a directory \
@@ -297,6 +306,22 @@ mod tests {
         let error = keep_others_out(place.path()).unwrap_err().to_string();
         assert!(error.contains("more than litd's files"), "{error}");
         assert_eq!(mode(), 0o1777);
+    }
+
+    /// As the scratch directory of a cluster may be.
+    #[test]
+    fn a_directory_below_one_that_is_everybodys_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let scratch = place.path().join("scratch");
+        let directory = scratch.join("litd");
+        fs::create_dir_all(&directory).unwrap();
+        for (mode, is_safe) in [(0o777, false), (0o1777, true), (0o775, true)] {
+            fs::set_permissions(&scratch, Permissions::from_mode(mode)).unwrap();
+            let kept = keep_others_out(&directory);
+            assert_eq!(kept.is_ok(), is_safe, "{mode:o}: {kept:?}");
+            let said = kept.err().map(|it| it.to_string()).unwrap_or_default();
+            assert!(is_safe || said.contains("chmod +t"), "{said}");
+        }
     }
 
     #[test]

@@ -32,13 +32,24 @@ pub(crate) struct Plan {
     pub aims: Vec<Aim>,
 }
 
+/// What a raise waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Rises {
+    /// Room in the budget.
+    #[default]
+    InBudget,
+    /// Besides, no failed write of another device can take that any more.
+    Surely,
+    /// Nothing: the watts are the device's own.
+    Freely,
+}
+
 /// A device's target and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Aim {
     /// The target; `None`: the device is left alone.
     pub target: Option<Watts>,
-    /// Whether a raise waits until no failed write of another device can take the watts that it needs.
-    pub waits: bool,
+    pub rises: Rises,
     pub why: Why,
 }
 
@@ -54,7 +65,7 @@ impl Aim {
     fn back(cap: Watts, why: Why) -> Self {
         Self {
             target: to_the_microwatt(cap),
-            waits: false,
+            rises: Rises::InBudget,
             why,
         }
     }
@@ -63,7 +74,7 @@ impl Aim {
     fn moved(cap: Watts, why: Why) -> Self {
         Self {
             target: to_the_microwatt(cap),
-            waits: true,
+            rises: Rises::Surely,
             why,
         }
     }
@@ -93,10 +104,14 @@ impl Plan {
     pub fn aim(&self, ledger: &mut Actuator) {
         ledger.set_budget(self.budget);
         for (device, aim) in self.aims.iter().enumerate() {
-            match aim.target {
-                Some(cap) if aim.waits => ledger.rest(device, cap),
-                Some(cap) => ledger.give_back(device, cap),
-                None => ledger.leave(device),
+            let Some(cap) = aim.target else {
+                ledger.leave(device);
+                continue;
+            };
+            match aim.rises {
+                Rises::Surely => ledger.rest(device, cap),
+                Rises::InBudget => ledger.give_back(device, cap),
+                Rises::Freely => ledger.give_back_own(device, cap),
             }
         }
     }
@@ -185,6 +200,7 @@ impl<'v> Draft<'v> {
         self.raise_no_closed();
         self.raise_in_full();
         self.hold_while_stopped(&steered);
+        self.free_sockets();
     }
 
     /// Sets targets by the jobs' demands. Returns which devices belong to some job.
@@ -355,6 +371,28 @@ impl<'v> Draft<'v> {
         match unit.account.held.filter(|_| self.view.leaves()) {
             Some(held) => self.aim(device, Aim::back(held, Why::LeftBehind)),
             None => self.leave(device, Why::NoRoom),
+        }
+    }
+
+    /// CPU sockets that lend nothing get what they were found with where all GPUs are at their floors but for those
+    /// with foreign caps: what these hold beyond the GPUs' budget is no affair of the sockets'. A GPU of litd's above
+    /// its floor may hold watts that were lent, or still draw them.
+    fn free_sockets(&mut self) {
+        let is_at_floor = |unit: &DeviceView| {
+            let known = unit.is_ours() && unit.is_read;
+            known && unit.account.counts <= unit.limits.floor + DUST
+        };
+        let may_hold_lent = |unit: &DeviceView| !unit.is_theirs() && !is_at_floor(unit);
+        if self.view.sockets_lend || self.view.gpus().any(|(_, unit)| may_hold_lent(unit)) {
+            return;
+        }
+        for (device, unit) in self.devices().filter(|(_, unit)| !unit.is_gpu) {
+            let own = unit.back.unwrap_or_default();
+            if let Some(aim) = self.aims.get_mut(device)
+                && aim.target.is_some_and(|target| target <= own)
+            {
+                aim.rises = Rises::Freely;
+            }
         }
     }
 

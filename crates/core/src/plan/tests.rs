@@ -352,5 +352,5 @@ fn what_litd_leaves_behind_is_the_safe_budget() {
     let targets: Vec<_> = plan.aims.iter().map(|aim| aim.target).collect();
     assert_eq!(targets, [Some(Watts(400.0)), Some(Watts(400.0)), None]);
     // The device is left as it is, whatever failed writes may still do.
-    assert!(plan.aims.iter().all(|aim| !aim.waits));
+    assert!(plan.aims.iter().all(|aim| aim.rises != Rises::Surely));
 }

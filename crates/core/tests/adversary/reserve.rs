@@ -7,6 +7,7 @@ use litd_units::Watts;
 
 use crate::gpu::found_at;
 use crate::node::{MS, Node, SECOND, observing};
+use crate::rng::Rng;
 
 const REST: f64 = 1200.0;
 
@@ -179,4 +180,58 @@ fn a_socket_that_is_silent_for_minutes_is_not_the_rest_of_the_node() {
         let reserve = told(&node).unwrap();
         assert!((reserve - REST).abs() <= 5.0, "{silent}: {reserve} W");
     }
+}
+
+/// Eight GPUs of one job draw their caps on an average of each second, as their counters tell, and at the moment of a
+/// reading so much more or less than that.
+fn moments(swing: f64) -> Node {
+    let mut config = observing();
+    config.node.budget = Some(Watts(5600.0));
+    let mut node = Node::with(found_at(8, 700.0), config);
+    let mut rng = Rng::new(7);
+    for second in 0..1800 {
+        let phase = 1.0 + swing * (2.0 * rng.unit() - 1.0);
+        for gpu in &mut node.gpus {
+            gpu.power = gpu.cap * phase;
+            gpu.energy += gpu.cap.0;
+        }
+        let mean = node.sum();
+        node.pass(1.0);
+        if second % 5 == 0 {
+            node.event(Event::NodePower(NodeReading {
+                source: "redfish".to_owned(),
+                power: Some(Watts(mean + REST)),
+                ..NodeReading::default()
+            }));
+        }
+    }
+    node
+}
+
+/// The power of a moment, which some drivers tell, is above the cap, and a BMC tells a mean.
+#[test]
+fn power_of_a_moment_does_not_shrink_the_reserve() {
+    for swing in [0.0, 0.02, 0.05, 0.1, 0.2] {
+        let drawn = moments(swing).sum() + REST;
+        assert!(drawn <= 5605.0, "+-{swing}: {drawn} W of 5600 W");
+        assert!(drawn >= 5500.0, "+-{swing}: {drawn} W of 5600 W");
+    }
+}
+
+/// A GPU that is dead when litd starts may draw all that it could hold: what the BMC tells beyond that is the rest's.
+#[test]
+fn a_dead_gpu_does_not_keep_the_nodes_budget_from_being_kept() {
+    let mut config = observing();
+    config.node.budget = Some(Watts(5600.0));
+    let mut gpus = found_at(8, 700.0);
+    gpus[3].hangs = true;
+    let mut node = Node::with(gpus, config);
+    pass(&mut node, 900, |node, _| {
+        for gpu in &mut node.gpus {
+            gpu.power = gpu.cap.min(Watts(690.0));
+        }
+        node.gpus[3].power = Watts(0.0);
+    });
+    let seven = node.sum() - node.gpus[3].cap.0;
+    assert!(seven + REST <= 5605.0, "{} W of 5600 W", seven + REST);
 }

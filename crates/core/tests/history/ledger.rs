@@ -371,7 +371,9 @@ impl World {
             let each: Vec<i64> = (0..self.hw.len()).map(under_way).collect();
             let sum = each.iter().sum::<i64>() + rise;
             let allowed = self.limit_of(&said) + self.excess();
-            if sum > allowed {
+            // What a socket was found with is its own, whatever GPUs hold that litd can't lower.
+            let is_own = !hw.is_gpu() && cap <= found;
+            if sum > allowed && !(is_own && self.all_low()) {
                 let text = format!(
                     "device {device} is to rise to {} W, and the sum to {} W of {} W: {each:?} µW",
                     cap as f64 / 1e6,

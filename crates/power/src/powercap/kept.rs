@@ -38,6 +38,17 @@ pub(super) struct Record {
     pub before: Limits,
 }
 
+/// What is left of litd's short-term limit beside a cap that is not litd's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeftOver {
+    /// Nothing that has to be changed now: the limit goes back with the cap, or is somebody else's.
+    Nothing,
+    /// The limit is litd's, and is to be this one.
+    Goal(u64),
+    /// Both limits are somebody else's, for good.
+    Theirs,
+}
+
 impl Record {
     /// Whether the limits found are about to be written.
     pub fn goes_back(&self) -> bool {
@@ -58,25 +69,32 @@ impl Record {
         long && short
     }
 
-    /// What the short-term limit is to be where it is litd's and the cap is not what litd wanted: somebody else has
-    /// set the cap since, or litd was killed between its two writes. Nothing where it goes back with the cap, or is
-    /// somebody else's.
-    pub fn left_over(&self, now: Limits) -> Option<u64> {
-        let (short, found) = (now.short?, self.found.short?);
+    /// What is left of litd's short-term limit where the cap is not what litd wanted: somebody else has set the cap
+    /// since, or litd was killed between its two writes.
+    pub fn left_over(&self, now: Limits) -> LeftOver {
+        let (Some(short), Some(found)) = (now.short, self.found.short) else {
+            return LeftOver::Nothing;
+        };
         if near(self.wanted.long, now.long) || near(found, short) {
-            return None;
+            return LeftOver::Nothing;
         }
         let mut ours = [self.wanted, self.before]
             .into_iter()
             .filter_map(|it| it.short);
         if !ours.any(|it| near(it, short)) {
-            return None;
+            return LeftOver::Nothing;
         }
         let known = [self.found, self.before];
         let whole = known.iter().find(|it| near(it.long, now.long));
-        // Beside somebody else's cap it is never the lower one.
-        let goal = whole.map_or(Some(found.max(now.long)), |it| it.short)?;
-        (!near(goal, short)).then_some(goal)
+        let goal = match whole {
+            Some(whole) => whole.short,
+            // Somebody has set both limits to one value, which happens to be litd's.
+            None if near(now.long, short) => return LeftOver::Theirs,
+            // Beside somebody else's cap it is never the lower one.
+            None => Some(found.max(now.long)),
+        };
+        let goal = goal.filter(|&goal| !near(goal, short));
+        goal.map_or(LeftOver::Nothing, LeftOver::Goal)
     }
 
     /// Whether the cap is the one before half a write, and litd's own: then it goes back later, with its limit.
@@ -248,18 +266,20 @@ mod tests {
         };
         for (long, short, goal) in [
             // litd's cap is there: both go back together.
-            (173_000_000, 207_600_000, None),
-            (173_000_000, 240_000_000, None),
+            (173_000_000, 207_600_000, LeftOver::Nothing),
+            (173_000_000, 240_000_000, LeftOver::Nothing),
             // Somebody else has set the cap: to what was found, below it, above all.
-            (350_000_000, 207_600_000, Some(420_000_000)),
-            (330_000_000, 240_000_000, Some(420_000_000)),
-            (500_000_000, 207_600_000, Some(500_000_000)),
+            (350_000_000, 207_600_000, LeftOver::Goal(420_000_000)),
+            (330_000_000, 240_000_000, LeftOver::Goal(420_000_000)),
+            (500_000_000, 207_600_000, LeftOver::Goal(500_000_000)),
             // And the short-term limit too.
-            (330_000_000, 400_000_000, None),
+            (330_000_000, 400_000_000, LeftOver::Nothing),
+            // Both to one value, which is litd's by chance.
+            (240_000_000, 240_000_000, LeftOver::Theirs),
             // Half a write.
-            (200_000_000, 207_600_000, Some(240_000_000)),
+            (200_000_000, 207_600_000, LeftOver::Goal(240_000_000)),
             // The one that was found.
-            (500_000_000, 420_000_000, None),
+            (500_000_000, 420_000_000, LeftOver::Nothing),
         ] {
             assert_eq!(
                 record.left_over(limits(long, short)),

@@ -7,7 +7,7 @@ use litd_units::Watts;
 use nix::errno::Errno;
 
 use super::energy::Meter;
-use super::kept::{Kept, Record, near};
+use super::kept::{Kept, LeftOver, Record, near};
 use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
@@ -363,11 +363,14 @@ impl Socket {
         };
         let mend = |files: &mut Files| {
             let now = files.limits()?;
-            let goal = record.left_over(now);
-            if let (Some(goal), Some(short)) = (goal, &mut files.short) {
-                short.limit.write(goal)?;
+            match (record.left_over(now), &mut files.short) {
+                (LeftOver::Nothing, _) | (_, None) => Ok(false),
+                (LeftOver::Theirs, _) => Ok(true),
+                (LeftOver::Goal(goal), Some(short)) => {
+                    short.limit.write(goal)?;
+                    Ok(!record.goes_back_later(now))
+                }
             }
-            Ok(goal.is_some() && !record.goes_back_later(now))
         };
         let is_over = self.files().and_then(mend);
         if is_over.map_err(|error| self.failed(error, "giving back the short-term limit"))? {
