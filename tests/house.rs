@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 31] = [
+const ARROWS: [(&str, &[&str]); 32] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -21,6 +21,7 @@ const ARROWS: [(&str, &[&str]); 31] = [
     ("litd-trial", &["litd-units"]),
     ("litd-bindings", &["litd-units"]),
     ("litd-proto", &["litd-units"]),
+    ("litd-attach", &["litd-units"]),
     ("litd-policies", &["litd-diagnosis", "litd-units"]),
     ("litd-traces", &["litd-diagnosis", "litd-units"]),
     ("litd-power", &["litd-bindings", "litd-units"]),

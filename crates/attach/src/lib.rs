@@ -1,0 +1,17 @@
+//! What PyTorch's on-demand client and litd say to each other, without I/O and without a clock.
+//!
+//! A process that was started with `KINETO_USE_DAEMON` has a thread of libkineto's that asks a daemon every 5 s, by
+//! one datagram, whether it is to record a trace; the daemon that the client knows is dynolog, and litd answers in
+//! its place. Sockets, procfs and files are the shell's.
+//!
+//! - [`Message`]: the datagrams that clients send, checked; [`answer`] and [`registered`]: those that they get;
+//! - [`Trace`]: the configuration of one trace, as libkineto reads it;
+//! - [`Desk`]: who has asked, which of them is to record a trace, and which has been told; bounded in all its parts.
+
+mod desk;
+mod message;
+mod trace;
+
+pub use desk::{Client, Counts, Desk, Looked, NoWish, Outcome, Sender, Stage, Ticket};
+pub use message::{HEAD, LONGEST, Malformed, Message, Poll, Register, answer, registered};
+pub use trace::{BadTrace, Trace, Window};
