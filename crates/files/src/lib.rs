@@ -3,6 +3,8 @@
 //! opening a device may act on it; here both are refused at once, and so is a file that is longer
 //! than what belongs there.
 
+mod beneath;
+
 use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{
@@ -12,6 +14,8 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
+
+pub use beneath::{Beneath, NotTaken};
 
 /// No file of litd's own state is longer, in bytes: they have some kilobytes, and are rewritten
 /// long before.
