@@ -19,7 +19,8 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use litd_files as files;
 
 pub use sections::{
-    Audit, Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell, State,
+    Attach, Audit, Control, Hardware, Ingest, Level, Listen, Log, Metrics, Permissions, Shell,
+    State,
 };
 
 /// The path of the configuration unless `--config` names another. The file need not exist.

@@ -7,8 +7,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, Request, StatusCode};
-use litd_api::{Command, Done, Problem};
-use litd_core::{Crowd, Progress, Stage};
+use litd_api::{Command, Done, Problem, TraceWish, Traceable};
+use litd_core::{Crowd, Event, Progress, Stage};
 use serde::Serialize;
 
 use crate::answers::Answers;
@@ -105,6 +105,8 @@ async fn respond(
             Err(reason) => problem(StatusCode::BAD_REQUEST, reason),
         },
         (&Method::GET, "/v1/trial") => json(StatusCode::OK, &hub.borrow().trials()),
+        (&Method::GET, "/v1/trace") => json(StatusCode::OK, &traceable(&hub)),
+        (&Method::POST, "/v1/trace") => trace(&hub, admins, caller, seat, request).await,
         (&Method::POST, "/v1/command") => {
             command(&hub, admins, caller, seat, request, from_json).await
         }
@@ -116,12 +118,13 @@ async fn respond(
             .await
         }
         (_, "/v1/lease") => wrong_method("PUT, DELETE"),
+        (_, "/v1/trace") => wrong_method("GET, POST"),
         (_, "/v1/status" | "/v1/events" | "/v1/trial") => wrong_method("GET"),
         (_, "/v1/command") => wrong_method("POST"),
         (_, path) => problem(
             StatusCode::NOT_FOUND,
             format!(
-                "nothing is at {path}; there are /v1/status, /v1/events, /v1/trial, /v1/lease and /v1/command"
+                "nothing is at {path}; there are /v1/status, /v1/events, /v1/trial, /v1/trace, /v1/lease and /v1/command"
             ),
         ),
     }
@@ -135,6 +138,48 @@ fn lease(body: &[u8]) -> Result<Command, serde_json::Error> {
     serde_json::from_slice(body).map(Command::Lease)
 }
 
+fn traceable(hub: &Shared) -> Traceable {
+    let wishes = hub.borrow().wishes();
+    wishes.map_or_else(Traceable::default, |wishes| wishes.traceable())
+}
+
+/// Has processes record traces, which is recorded as commands are.
+async fn trace(
+    hub: &Shared,
+    admins: Admins,
+    caller: Caller,
+    seat: &Taking<Crowd>,
+    request: Request<Incoming>,
+) -> Answer {
+    let read = |body: &[u8]| serde_json::from_slice::<TraceWish>(body);
+    let wish = match asked(admins, caller, seat, request, read).await {
+        Ok(wish) => wish,
+        Err(refusal) => return refusal,
+    };
+    let Some(wishes) = hub.borrow().wishes() else {
+        let why = "litd does not answer PyTorch's on-demand client here: set attach.kineto = true in litd.toml, and \
+                   restart litd";
+        return problem(StatusCode::CONFLICT, why.to_owned());
+    };
+    let outcome = wishes.wish(&wish);
+    let said = match &outcome {
+        Ok(wished) => {
+            let pids = wished.traces.iter().map(|it| it.pid.to_string());
+            format!(
+                "traces of processes {}",
+                pids.collect::<Vec<_>>().join(", ")
+            )
+        }
+        Err(refused) => format!("traces; refused: {}", refused.error),
+    };
+    let said = format!("user {} asks: {said}", caller.uid);
+    hub.borrow_mut().handle(Event::Asked(&said));
+    match outcome {
+        Ok(wished) => json(StatusCode::OK, &wished),
+        Err(refused) => json(StatusCode::CONFLICT, &refused),
+    }
+}
+
 async fn command(
     hub: &Shared,
     admins: Admins,
@@ -143,38 +188,9 @@ async fn command(
     request: Request<Incoming>,
     read: impl FnOnce(&[u8]) -> Result<Command, serde_json::Error>,
 ) -> Answer {
-    let body = Limited::new(request.into_body(), LONGEST_BODY).collect();
-    let Ok(body) = tokio::time::timeout(server::PATIENCE, body).await else {
-        let seconds = server::PATIENCE.as_secs();
-        let why = format!("the command has not come within {seconds} s");
-        return problem(StatusCode::REQUEST_TIMEOUT, why);
-    };
-    let body = match body {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => {
-            return problem(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("a command has at most {LONGEST_BODY} bytes"),
-            );
-        }
-        Err(error) => return problem(StatusCode::BAD_REQUEST, error.to_string()),
-    };
-    seat.asks();
-    // Checked only now: a client that is still sending its command would not read the answer.
-    if !admins.admit(caller).await {
-        return problem(
-            StatusCode::FORBIDDEN,
-            format!(
-                "user {} may not command: that takes root or the group of [control] admin_group",
-                caller.uid
-            ),
-        );
-    }
-    let command: Command = match read(&body) {
+    let command = match asked(admins, caller, seat, request, read).await {
         Ok(command) => command,
-        Err(error) => {
-            return problem(StatusCode::BAD_REQUEST, format!("no command: {error}"));
-        }
+        Err(refusal) => return refusal,
     };
     let waits = Waits::of(&command);
     let outcome = hub.borrow_mut().command(caller.uid, command);
@@ -186,6 +202,44 @@ async fn command(
         Ok(done) => json(StatusCode::OK, &done),
         Err(refused) => json(StatusCode::CONFLICT, &refused),
     }
+}
+
+/// Reads what is asked for, from somebody who may ask; or the answer to others.
+async fn asked<T>(
+    admins: Admins,
+    caller: Caller,
+    seat: &Taking<Crowd>,
+    request: Request<Incoming>,
+    read: impl FnOnce(&[u8]) -> Result<T, serde_json::Error>,
+) -> Result<T, Answer> {
+    let body = Limited::new(request.into_body(), LONGEST_BODY).collect();
+    let Ok(body) = tokio::time::timeout(server::PATIENCE, body).await else {
+        let seconds = server::PATIENCE.as_secs();
+        let why = format!("the command has not come within {seconds} s");
+        return Err(problem(StatusCode::REQUEST_TIMEOUT, why));
+    };
+    let body = match body {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return Err(problem(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("a command has at most {LONGEST_BODY} bytes"),
+            ));
+        }
+        Err(error) => return Err(problem(StatusCode::BAD_REQUEST, error.to_string())),
+    };
+    seat.asks();
+    // Checked only now: a client that is still sending its command would not read the answer.
+    if !admins.admit(caller).await {
+        return Err(problem(
+            StatusCode::FORBIDDEN,
+            format!(
+                "user {} may not command: that takes root or the group of [control] admin_group",
+                caller.uid
+            ),
+        ));
+    }
+    read(&body).map_err(|error| problem(StatusCode::BAD_REQUEST, format!("no command: {error}")))
 }
 
 /// A request that is answered only once the hardware has carried it out, or has failed to.

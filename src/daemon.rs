@@ -23,6 +23,7 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::answers::Answers;
+use crate::attach::Attach;
 use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
@@ -377,6 +378,8 @@ struct Sockets {
     control: Rc<Listening>,
     /// The address for Prometheus, and its socket unless another process has the port.
     metrics: Option<(SocketAddr, Option<TcpListener>)>,
+    /// Processes whose scripts know nothing of litd.
+    attach: Attach,
 }
 
 impl Sockets {
@@ -396,12 +399,18 @@ impl Sockets {
             ingest: on(&ingest.socket, &ingest.group, ingest.mode)?.into(),
             control: on(&control.socket, &control.read_group, readers)?.into(),
             metrics,
+            attach: Attach::open(shell),
         })
     }
 
     /// Serves all of them; the sockets' files are removed when the result is dropped.
-    fn serve(self, config: &Config, hub: &Shared) -> Cleanup {
+    fn serve(mut self, config: &Config, hub: &Shared) -> Cleanup {
         let shell = &config.shell;
+        for told in self.attach.said() {
+            hub.borrow_mut().handle(Event::Outside(told));
+        }
+        hub.borrow_mut().set_wishes(self.attach.wishes(shell));
+        self.attach.serve(&shell.hardware.proc);
         let by_path = vec![self.ingest.clone(), self.control.clone()];
         spawn_local(keep_reached(by_path.clone(), hub.clone()));
         let sessions = config.core.limits.sessions;

@@ -15,6 +15,7 @@ use litd_core::{
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
+use crate::attach::Wishes;
 use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -51,6 +52,7 @@ pub struct Hub {
     /// The hash of the configuration in force.
     configuration: String,
     stopped: bool,
+    wishes: Option<Rc<Wishes>>,
     progress: Rc<Notify>,
     end: Rc<Notify>,
     changed: Rc<Notify>,
@@ -94,6 +96,7 @@ impl Hub {
             hostname,
             configuration,
             stopped: false,
+            wishes: None,
             progress: Rc::new(Notify::new()),
             end: Rc::new(Notify::new()),
             changed: Rc::new(Notify::new()),
@@ -158,6 +161,17 @@ impl Hub {
     /// Sets the owners of subordinate ids.
     pub fn set_owners(&mut self, owners: Owners) {
         self.core.set_owners(owners);
+    }
+
+    /// Sets where traces are wished for.
+    pub fn set_wishes(&mut self, wishes: Option<Rc<Wishes>>) {
+        self.wishes = wishes;
+    }
+
+    /// Where traces are wished for; `None` where that is off.
+    #[must_use]
+    pub fn wishes(&self) -> Option<Rc<Wishes>> {
+        self.wishes.clone()
     }
 
     /// The crowd in which a process of this user is counted.

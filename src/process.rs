@@ -47,6 +47,15 @@ enum Known {
 }
 
 impl Process {
+    /// When the process began, in ticks since boot, where that is what tells it from others.
+    #[must_use]
+    pub fn began(&self) -> Option<u64> {
+        match &self.0 {
+            Known::Began { at, .. } => Some(*at),
+            Known::Handle(_) | Known::Doubted(_) => None,
+        }
+    }
+
     /// Why the process that has its id now may be another one; `None`: it is the same.
     #[must_use]
     pub fn doubt(&self) -> Option<Doubt> {
@@ -114,6 +123,13 @@ impl Processes {
         }
     }
 
+    /// Nothing waits at this moment: what comes later was sent later.
+    pub fn none_waits(&self) {
+        if let Some(now) = since_boot() {
+            self.none_waited.set(Some(now));
+        }
+    }
+
     /// A connection is about to be accepted. Connections are accepted in the order in which they are made: all
     /// that waited at one of these moments have been accepted once `WAIT` more were, and later ones were made
     /// later. So a peer that keeps the queue from ever being empty keeps nobody out.
@@ -153,6 +169,13 @@ impl Processes {
                 }
             }
         }
+        self.sender(pid)
+    }
+
+    /// The process that has sent what came since the last [`Processes::none_waits`], whose id the kernel told with it: it
+    /// is the one with that id now, if that one had begun before. Datagrams tell no handle before Linux 6.5, either.
+    #[must_use]
+    pub fn sender(&self, pid: u32) -> Process {
         let stat = self.proc.join(pid.to_string()).join("stat");
         let Some(at) = began(&stat) else {
             return Process(Known::Doubted(Doubt::Ended));
@@ -162,6 +185,20 @@ impl Processes {
             true => Process(Known::Began { stat, at }),
             false => Process(Known::Doubted(Doubt::Unsure)),
         }
+    }
+
+    /// The id that a process has in its own namespace, by its status in procfs.
+    #[must_use]
+    pub fn own_id(&self, pid: u32) -> Option<i32> {
+        let status = fs::read(self.proc.join(pid.to_string()).join("status")).ok()?;
+        // The process's own name is in the file, too, without line breaks in it.
+        let mut lines = status.split(|&byte| byte == b'\n');
+        let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
+        let last = std::str::from_utf8(ids)
+            .ok()?
+            .split_ascii_whitespace()
+            .last()?;
+        last.parse().ok()
     }
 
     /// The job that a scheduler has put a process into; `None` where the process may be another one.

@@ -57,6 +57,7 @@ const ARROWS: [(&str, &[&str]); 32] = [
         "litd",
         &[
             "litd-api",
+            "litd-attach",
             "litd-core",
             "litd-files",
             "litd-policies",

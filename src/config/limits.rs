@@ -162,6 +162,12 @@ const LIMITS: &[Limit] = &[
 /// A unix socket's address has 108 bytes, of which the last is 0.
 const LONGEST_SOCKET: usize = 107;
 
+/// Clients make their sockets in the same directory, with names of so many bytes.
+const LONGEST_KINETO: usize = LONGEST_SOCKET - "/dynoconfigclient".len() - 36;
+
+/// A trace's name comes after it, and a client is told no longer one.
+const LONGEST_TRACES: usize = 2048;
+
 /// All mistakes in a configuration whose types are right.
 pub(super) fn violations(config: &Config) -> Vec<Violation> {
     let mut found: Vec<Violation> = numbers(config).collect();
@@ -342,6 +348,10 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
     if let Some(path) = &shell.audit.directory {
         paths.push(("audit.directory", path, usize::MAX));
     }
+    paths.push(("attach.traces", &shell.attach.traces, LONGEST_TRACES));
+    if let Some(path) = &shell.attach.kineto_directory {
+        paths.push(("attach.kineto_directory", path, LONGEST_KINETO));
+    }
     if let Some(path) = &hardware.simulated {
         paths.push(socket("hardware.simulated", path));
     }
@@ -367,7 +377,7 @@ fn unusable(path: &Path, longest: usize) -> Option<String> {
         return Some("it must be an absolute path".to_owned());
     }
     let length = path.as_os_str().len();
-    (length > longest).then(|| format!("a socket's path has at most {longest} bytes, not {length}"))
+    (length > longest).then(|| format!("such a path has at most {longest} bytes, not {length}"))
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub struct Shell {
     pub hardware: Hardware,
     /// The socket for hooks.
     pub ingest: Ingest,
+    /// Ways to measure jobs whose scripts know nothing of litd.
+    pub attach: Attach,
     /// The socket for administrators.
     pub control: Control,
     /// The address for Prometheus.
@@ -33,8 +35,8 @@ pub struct Shell {
 
 impl Shell {
     /// The names of the sections; all other keys are the loop's.
-    pub const SECTIONS: [&str; 7] = [
-        "hardware", "ingest", "control", "metrics", "state", "audit", "log",
+    pub const SECTIONS: [&str; 8] = [
+        "hardware", "ingest", "attach", "control", "metrics", "state", "audit", "log",
     ];
 
     /// The sections that differ from another's and are read at start only.
@@ -43,6 +45,7 @@ impl Shell {
         let differs = [
             self.hardware != other.hardware,
             self.ingest != other.ingest,
+            self.attach != other.attach,
             self.control != other.control,
             self.metrics != other.metrics,
             self.state != other.state,
@@ -143,6 +146,30 @@ impl Default for Ingest {
             mode: Permissions(0o666),
             frame_bytes: litd_proto::frame::MAX_FRAME,
             subordinate_ids: "/etc/subuid".into(),
+        }
+    }
+}
+
+/// Ways to measure jobs whose scripts know nothing of litd; all are off unless they are turned on here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Attach {
+    /// Whether litd answers PyTorch's on-demand client (Kineto) in dynolog's place.
+    pub kineto: bool,
+    /// The directory of the same socket for jobs whose `KINETO_IPC_SOCKET_DIR` names it. Absent: there is only the
+    /// abstract name, which ends at a network namespace.
+    pub kineto_directory: Option<PathBuf>,
+    /// Where processes write their traces, as each one's own mount namespace has it.
+    pub traces: PathBuf,
+}
+
+impl Default for Attach {
+    fn default() -> Self {
+        Self {
+            kineto: false,
+            kineto_directory: None,
+            // PyTorch's client writes nowhere else, unless KINETO_ONDEMAND_TRACE_DIR is set.
+            traces: "/tmp".into(),
         }
     }
 }

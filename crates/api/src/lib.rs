@@ -6,6 +6,8 @@
 //! | `GET /v1/status` | | [`Status`] | read |
 //! | `GET /v1/events?after=SEQ` | | [`Events`] | read |
 //! | `GET /v1/trial` | | [`Trials`] | read |
+//! | `GET /v1/trace` | | [`Traceable`] | read |
+//! | `POST /v1/trace` | [`TraceWish`] | [`WishedTraces`] | write |
 //! | `PUT /v1/lease` | [`Lease`] | [`Done`] | write |
 //! | `DELETE /v1/lease` | | [`Done`] | write |
 //! | `POST /v1/command` | [`Command`] | [`Done`] | write |
@@ -19,6 +21,7 @@ mod command;
 mod crc;
 mod event;
 mod status;
+mod trace;
 mod trial;
 
 pub use command::{Command, Done, Lease, Problem};
@@ -29,6 +32,7 @@ pub use status::{
     LeaseStatus, Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus, RankStatus, Status,
     Totals,
 };
+pub use trace::{TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces};
 pub use trial::{HoldOutStatus, Trials};
 
 /// The version of this interface; the path begins with it.

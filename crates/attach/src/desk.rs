@@ -9,7 +9,7 @@ use std::fmt;
 
 use litd_units::Nanos;
 
-use crate::message::{Malformed, Message, Poll, Register, answer, registered};
+use crate::message::{Message, Poll, Register, answer, registered};
 use crate::trace::{BadTrace, Trace};
 
 /// The most clients in all, and the most of one user. A node has some dozens.
@@ -28,8 +28,8 @@ const SWEEP: Nanos = Nanos(1_000_000_000);
 /// A wish that no client has fetched after so long is withdrawn: it would begin at some time that nobody waits for.
 const PATIENCE: Nanos = Nanos(16_000_000_000);
 
-/// A trace is given up if its client has not written it after so long.
-const LONGEST_TRACE: Nanos = Nanos(120_000_000_000);
+/// A client that was told so long ago may be told of another trace. A client that still records takes no other one.
+const LONGEST_TRACE: Nanos = Nanos(30_000_000_000);
 
 /// The kind of configuration that asks for a trace.
 const TRACES: i32 = 2;
@@ -44,12 +44,21 @@ pub struct Sender {
 }
 
 /// What procfs knows of a sender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     /// The process's id in its own namespace.
     pub own: i32,
     /// When the process began, in ticks since boot.
     pub began: u64,
+    /// The scheduler's job that it was in, for people.
+    pub job: Option<String>,
+}
+
+impl Looked {
+    /// Whether both are of one process, if they are of one id.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.own, self.began) == (other.own, other.began)
+    }
 }
 
 /// A wished-for trace; never used twice.
@@ -111,6 +120,8 @@ pub struct Counts {
     pub impostors: u64,
     /// Messages of clients for which there is no place.
     pub crowded: u64,
+    /// Datagrams from sockets that are not named as clients name theirs; none is answered.
+    pub foreign: u64,
     /// Messages that had waited until their clients listened no longer.
     pub late: u64,
 }
@@ -120,6 +131,8 @@ pub struct Counts {
 pub enum Outcome {
     /// The answer, to be sent at once from the socket that the datagram came to.
     Answer(Vec<u8>),
+    /// The same, and it tells the client to record a trace. [`Desk::end`] if it can't be sent.
+    Told(Ticket, Vec<u8>),
     /// No answer.
     Nothing,
 }
@@ -187,7 +200,10 @@ impl Desk {
         match Message::read(datagram) {
             Ok(Message::Poll(poll)) => self.poll(now, sender, looked, &poll),
             Ok(Message::Register(register)) => self.register(now, sender, looked, register),
-            Err(why) => self.malformed(why),
+            Err(_) => {
+                self.counts.malformed += 1;
+                Outcome::Nothing
+            }
         }
     }
 
@@ -197,9 +213,9 @@ impl Desk {
         self.counts.late += 1;
     }
 
-    fn malformed(&mut self, _why: Malformed) -> Outcome {
-        self.counts.malformed += 1;
-        Outcome::Nothing
+    /// A datagram came from a socket that is no client's.
+    pub fn foreign(&mut self) {
+        self.counts.foreign += 1;
     }
 
     fn poll(&mut self, now: Nanos, sender: Sender, looked: Option<Looked>, poll: &Poll) -> Outcome {
@@ -210,9 +226,9 @@ impl Desk {
         client.job = poll.job;
         client.traces = poll.kinds & TRACES != 0;
         let outcome = match client.hand_out(now) {
-            Some(text) => {
+            Some((ticket, text)) => {
                 self.counts.told += 1;
-                Outcome::Answer(answer(&text))
+                Outcome::Told(ticket, answer(&text))
             }
             None => nothing_to_do(),
         };
@@ -250,10 +266,12 @@ impl Desk {
         let known = self
             .clients
             .get(&sender.pid)
-            .map(|it| (it.sender, it.looked));
-        let same = match (known, looked) {
+            .map(|it| (it.sender, it.looked.clone()));
+        let same = match (&known, looked) {
             // Not looked at because nothing depends on it.
-            (Some((of, then)), None) if of == sender && !self.wants_look(sender) => Some(then),
+            (Some((of, then)), None) if *of == sender && !self.wants_look(sender) => {
+                Some(then.clone())
+            }
             (_, looked) => looked,
         };
         let Some(looked) = same.filter(|it| it.own == claimed) else {
@@ -261,7 +279,7 @@ impl Desk {
             return None;
         };
         // The id has been given to a later process, which owes nothing of what was wished for.
-        if known.is_some_and(|(of, then)| of != sender || then != looked) {
+        if known.is_some_and(|(of, then)| of != sender || !then.is_same(&looked)) {
             self.remove(sender.pid);
         }
         if !self.clients.contains_key(&sender.pid) && !self.has_place(now, sender) {
@@ -391,12 +409,12 @@ impl Client {
     }
 
     /// `Wanted` -> `Told`: the configuration, once. A client that takes none keeps waiting for its own sake only.
-    fn hand_out(&mut self, now: Nanos) -> Option<String> {
+    fn hand_out(&mut self, now: Nanos) -> Option<(Ticket, String)> {
         self.lose_patience(now);
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Wanted { ticket, text, .. } if self.traces => {
                 self.stage = Stage::Told { ticket, at: now };
-                Some(text)
+                Some((ticket, text))
             }
             stage => {
                 self.stage = stage;

@@ -19,7 +19,7 @@ pub mod lease;
 use std::path::Path;
 use std::time::Duration;
 
-use litd_api::{Command, Done, Events, Status, Trials};
+use litd_api::{Command, Done, Events, Status, TraceWish, Traceable, Trials, WishedTraces};
 
 pub use error::ControlError;
 pub use follow::{Follow, News};
@@ -84,6 +84,24 @@ impl Client {
         let body =
             serde_json::to_vec(command).map_err(|error| ControlError::Answer(error.to_string()))?;
         self.ask(&Request::Post("/v1/command".into(), body))
+    }
+
+    /// The processes that can record a trace on demand.
+    ///
+    /// # Errors
+    /// As [`Self::status`].
+    pub fn traceable(&self) -> Result<Traceable, ControlError> {
+        self.ask(&Request::Get("/v1/trace".into()))
+    }
+
+    /// Has processes record traces.
+    ///
+    /// # Errors
+    /// As [`Self::status`], or the daemon refuses.
+    pub fn trace(&self, wish: &TraceWish) -> Result<WishedTraces, ControlError> {
+        let body =
+            serde_json::to_vec(wish).map_err(|error| ControlError::Answer(error.to_string()))?;
+        self.ask(&Request::Post("/v1/trace".into(), body))
     }
 
     fn ask<T: serde::de::DeserializeOwned>(&self, request: &Request) -> Result<T, ControlError> {

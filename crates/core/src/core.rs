@@ -303,6 +303,7 @@ impl<S: Store> Core<S> {
             Event::Reloaded(config) => self.reload(*config),
             Event::ReloadRefused(why) => self.reload_refused(why),
             Event::Outside(what) => self.note(Note::warning(EventKind::Fault, what)),
+            Event::Asked(what) => self.note(Note::info(EventKind::Command, what)),
             Event::Stop => self.stop(),
             Event::Time => {}
         }

@@ -131,6 +131,8 @@ pub enum Event<'a> {
     ReloadRefused(&'a str),
     /// Another program has changed litd's files, such as its sockets; how, in words.
     Outside(&'a str),
+    /// An administrator has asked for something that the shell does by itself; for what, in words.
+    Asked(&'a str),
     /// The daemon is to stop: restore everything.
     Stop,
     /// Time has passed.

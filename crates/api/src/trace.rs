@@ -1,0 +1,84 @@
+//! Traces on demand (`GET` and `POST /v1/trace`): of processes whose scripts know nothing of litd, by PyTorch's
+//! on-demand client.
+
+use serde::{Deserialize, Serialize};
+
+/// The processes that can record a trace on demand: the answer to `GET /v1/trace`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traceable {
+    /// Whether litd answers PyTorch's on-demand client here (`attach.kineto`).
+    pub on: bool,
+    /// Why not, where it is to and can't, in words.
+    #[serde(default)]
+    pub troubles: Vec<String>,
+    /// The processes that have asked of late.
+    pub processes: Vec<TraceableProcess>,
+}
+
+/// A process that asks, every 5 s, whether it is to record a trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceableProcess {
+    /// Process id, in the daemon's namespace.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// The scheduler's job that the process is in, by its control groups.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// How far a trace of it is.
+    pub stage: TraceStage,
+}
+
+/// How far a trace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TraceStage {
+    /// None is wished for.
+    Idle,
+    /// The process is to record one, and learns of it within 5 s.
+    Wanted,
+    /// The process has been told.
+    Told,
+}
+
+/// A wish for traces: the body of `POST /v1/trace`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceWish {
+    /// Process ids, in the daemon's namespace.
+    #[serde(default)]
+    pub pids: Vec<u32>,
+    /// All processes of a scheduler's job: `slurm-1234`, `pod-UID`.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// So many iterations, where a process steps optimizers. All ranks begin at the same one.
+    pub iterations: u32,
+    /// So many milliseconds, where it steps none.
+    pub milliseconds: u32,
+    /// Whether calls of the host are recorded, too: operators, and the launches of kernels.
+    #[serde(default)]
+    pub host: bool,
+}
+
+/// What is to be recorded: the answer to `POST /v1/trace`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WishedTraces {
+    /// The traces.
+    pub traces: Vec<WishedTrace>,
+    /// The processes that will record none, and why, in words.
+    #[serde(default)]
+    pub refused: Vec<String>,
+}
+
+/// A trace that a process is to record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WishedTrace {
+    /// Process id, in the daemon's namespace.
+    pub pid: u32,
+    /// User id, whose the file will be.
+    pub uid: u32,
+    /// When the process began, in ticks since boot: a later process with the same id began at another time.
+    pub began: u64,
+    /// The file, as the process's own mount namespace has it: `/proc/PID/root` goes before it.
+    pub file: String,
+}

@@ -1,0 +1,100 @@
+//! Jobs whose scripts know nothing of litd. PyTorch's on-demand client (Kineto), which a process has once
+//! `KINETO_USE_DAEMON` is in its environment, asks a daemon for configurations of traces: litd answers in dynolog's
+//! place ([`litd_attach`]).
+//!
+//! - [`socket`]: the sockets and their threads, which do nothing but answer;
+//! - [`wishes`]: traces that an administrator wishes for;
+//! - [`names`]: who has a name that litd can't have.
+//!
+//! A trace is wished for at the desk, which the threads and the loop share.
+
+mod names;
+mod socket;
+mod wishes;
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use litd_attach::Desk;
+use litd_units::Nanos;
+
+use crate::clock::Clock;
+use crate::config::Shell;
+use socket::Socket;
+pub use wishes::Wishes;
+
+/// The clients, as the threads and the loop share them.
+#[derive(Debug, Clone, Default)]
+pub struct Desks(Arc<Mutex<Desk>>);
+
+impl Desks {
+    /// The desk, for a moment.
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        // No thread panics while it holds this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time at the desk. A rig's clock is not asked: clients wait in real time.
+fn now() -> Nanos {
+    Clock::Kernel.now()
+}
+
+/// The sockets before they are served.
+#[derive(Debug, Default)]
+pub struct Attach {
+    desks: Option<Desks>,
+    sockets: Vec<Socket>,
+    said: Vec<String>,
+}
+
+impl Attach {
+    /// Takes the names that clients know, where the administrator has turned that on. A name that another process
+    /// has is left alone: what could not be taken is said once, in words ([`Attach::said`]).
+    #[must_use]
+    pub fn open(shell: &Shell) -> Self {
+        if !shell.attach.kineto {
+            return Self::default();
+        }
+        let directory = shell.attach.kineto_directory.as_deref();
+        let in_directory = directory.map(Socket::within);
+        let (mut sockets, mut said) = (Vec::new(), Vec::new());
+        for outcome in [Some(Socket::by_name(&shell.hardware.proc)), in_directory] {
+            match outcome {
+                Some(Ok(socket)) => sockets.push(socket),
+                Some(Err(why)) => said.push(format!("no process is asked for traces there: {why}")),
+                None => {}
+            }
+        }
+        Self {
+            desks: Some(Desks::default()),
+            sockets,
+            said,
+        }
+    }
+
+    /// What could not be taken, and why, in words.
+    #[must_use]
+    pub fn said(&self) -> &[String] {
+        &self.said
+    }
+
+    /// Answers from now on, on a thread for each socket. `proc` is the procfs of the senders' process ids.
+    pub fn serve(&mut self, proc: &Path) {
+        for socket in self.sockets.drain(..) {
+            let (desks, proc) = (self.desks.clone().unwrap_or_default(), proc.to_owned());
+            if let Err(error) = socket.serve(desks, proc) {
+                log::error!("no thread can answer processes that ask for traces: {error}");
+            }
+        }
+    }
+
+    /// Where traces are wished for; `None` if that is off.
+    #[must_use]
+    pub fn wishes(&self, shell: &Shell) -> Option<Rc<Wishes>> {
+        let desks = self.desks.clone()?;
+        let folder = shell.attach.traces.clone();
+        Some(Rc::new(Wishes::new(desks, folder, self.said.clone())))
+    }
+}

@@ -1,0 +1,143 @@
+//! Traces that an administrator wishes for (`litctl trace`).
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use litd_api::{
+    Problem, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces,
+};
+use litd_attach::{Client, Stage, Trace, Window};
+
+use super::{Desks, now};
+
+/// A file with a new random id at each reading.
+const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
+
+/// The most processes of one wish.
+const MOST: usize = 64;
+
+/// Where all ranks of a job begin: the next iteration whose number is a multiple of so many traces' lengths. Ranks
+/// learn of a wish within 5 s of each other.
+const APART: u32 = 5;
+
+/// Where traces are wished for.
+#[derive(Debug)]
+pub struct Wishes {
+    desks: Desks,
+    /// Where processes write, as each one has it.
+    folder: PathBuf,
+    troubles: Vec<String>,
+}
+
+impl Wishes {
+    pub(super) fn new(desks: Desks, folder: PathBuf, troubles: Vec<String>) -> Self {
+        Self {
+            desks,
+            folder,
+            troubles,
+        }
+    }
+
+    /// The processes that can be asked.
+    #[must_use]
+    pub fn traceable(&self) -> Traceable {
+        let mut desk = self.desks.desk();
+        desk.forget_gone(now());
+        Traceable {
+            on: true,
+            troubles: self.troubles.clone(),
+            processes: desk.clients().map(process).collect(),
+        }
+    }
+
+    /// Has processes record traces.
+    ///
+    /// # Errors
+    /// None of them can; why, in words.
+    pub fn wish(&self, wish: &TraceWish) -> Result<WishedTraces, Problem> {
+        let problem = |error: String| Problem { error };
+        let pids = self.meant(wish).map_err(problem)?;
+        let window = Window {
+            iterations: wish.iterations,
+            roundup: wish.iterations.saturating_mul(APART).max(1),
+            milliseconds: wish.milliseconds,
+        };
+        let mut wished = WishedTraces::default();
+        for pid in pids {
+            let file = self.file().map_err(|error| problem(error.to_string()))?;
+            let trace = Trace {
+                file,
+                window,
+                host: wish.host,
+            };
+            match self.ask(pid, &trace) {
+                Ok(trace) => wished.traces.push(trace),
+                Err(why) => wished.refused.push(format!("process {pid}: {why}")),
+            }
+        }
+        match wished.traces.is_empty() {
+            true => Err(problem(wished.refused.join("; "))),
+            false => Ok(wished),
+        }
+    }
+
+    /// The processes that are meant.
+    fn meant(&self, wish: &TraceWish) -> Result<Vec<u32>, String> {
+        let mut pids = wish.pids.clone();
+        if let Some(job) = &wish.job {
+            let desk = self.desks.desk();
+            let of = |client: &&Client| {
+                let home = client.looked.job.as_deref().unwrap_or_default();
+                home == job || home.split('/').any(|part| part == job)
+            };
+            let before = pids.len();
+            pids.extend(desk.clients().filter(of).map(|it| it.sender.pid));
+            if pids.len() == before {
+                return Err(format!(
+                    "no process of job {job} asks for traces: `litctl trace` lists those that do"
+                ));
+            }
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        match pids.len() {
+            0 => Err("no process is named, and no job".to_owned()),
+            1..=MOST => Ok(pids),
+            more => Err(format!("{more} processes are more than {MOST} at a time")),
+        }
+    }
+
+    fn ask(&self, pid: u32, trace: &Trace) -> Result<WishedTrace, String> {
+        let mut desk = self.desks.desk();
+        desk.want(now(), pid, trace)
+            .map_err(|why| why.to_string())?;
+        let client = desk.get(pid).ok_or("it has just gone")?;
+        Ok(WishedTrace {
+            pid,
+            uid: client.sender.uid,
+            began: client.looked.began,
+            file: trace.written(client.looked.own),
+        })
+    }
+
+    /// A file that nobody knows beforehand, and so nobody has put anything there.
+    fn file(&self) -> io::Result<String> {
+        let id = fs::read_to_string(RANDOM_ID)?;
+        let folder = self.folder.display();
+        Ok(format!("{folder}/litd-{}.json", id.trim()))
+    }
+}
+
+fn process(client: &Client) -> TraceableProcess {
+    TraceableProcess {
+        pid: client.sender.pid,
+        uid: client.sender.uid,
+        job: client.looked.job.clone(),
+        stage: match client.stage {
+            Stage::Idle => TraceStage::Idle,
+            Stage::Wanted { .. } => TraceStage::Wanted,
+            Stage::Told { .. } => TraceStage::Told,
+        },
+    }
+}

@@ -1,0 +1,1 @@
+//! PyTorch itself, with a script that knows nothing of litd.
