@@ -410,7 +410,7 @@ impl Sockets {
             hub.borrow_mut().handle(Event::Outside(told));
         }
         hub.borrow_mut().set_wishes(self.attach.wishes(shell));
-        self.attach.serve(&shell.hardware.proc);
+        self.attach.serve();
         let by_path = vec![self.ingest.clone(), self.control.clone()];
         spawn_local(keep_reached(by_path.clone(), hub.clone()));
         let sessions = config.core.limits.sessions;

@@ -64,8 +64,12 @@ impl Stand {
 
     /// Wishes for a trace of a process.
     fn wish(&self, pid: u32) -> Result<WishedTraces, String> {
+        self.wish_all(&[pid])
+    }
+
+    fn wish_all(&self, pids: &[u32]) -> Result<WishedTraces, String> {
         let wish = TraceWish {
-            pids: vec![pid],
+            pids: pids.to_vec(),
             iterations: 2,
             milliseconds: 500,
             ..TraceWish::default()
@@ -147,11 +151,14 @@ fn a_process_is_told_once_and_others_never() {
     assert_eq!(lines[0], format!("ACTIVITIES_LOG_FILE={stem}.json"));
     assert!(lines.contains(&"ACTIVITIES_ITERATIONS=2"), "{told}");
     assert_eq!(stand.traceable().processes[0].stage, TraceStage::Told);
-    assert!(stand.wish(own()).unwrap_err().contains("under way"));
+    assert!(stand.wish(own()).unwrap_err().contains("within 30 s"));
     for _ in 0..3 {
         client.ask(&poll(own()));
         assert_eq!(client.answer(SOON).as_deref(), Some(""));
     }
+    let datagrams = stand.traceable().datagrams;
+    assert_eq!((datagrams.told, datagrams.impostors), (1, 2));
+    assert_eq!(datagrams.unsure, 0);
     let asked = stand.events(EventKind::Command);
     let wanted = format!("user 0 asks: traces of processes {}", own());
     assert!(asked.contains(&wanted), "{asked:?}");
@@ -176,7 +183,11 @@ fn what_is_no_clients_message_gets_no_answer() {
     assert_eq!(foreign.answer(Duration::from_millis(200)), None);
     client.ask(&whole);
     assert_eq!(client.answer(SOON).as_deref(), Some(""));
-    assert_eq!(stand.traceable().processes.len(), 1);
+    let known = stand.traceable();
+    assert_eq!(known.processes.len(), 1);
+    let datagrams = known.datagrams;
+    assert_eq!((datagrams.malformed, datagrams.foreign), (7, 2));
+    assert_eq!(datagrams.answered, 1);
 }
 
 #[test]
@@ -194,6 +205,7 @@ fn a_question_that_waited_too_long_is_not_answered_later() {
     kill(litd, Signal::SIGCONT).unwrap();
     // The client has stopped listening, and would take it for the answer to its next question.
     assert_eq!(client.answer(Duration::from_millis(500)), None);
+    assert_eq!(stand.traceable().datagrams.late, 1);
     stand.wish(own()).unwrap();
     client.ask(&poll(own()));
     assert!(client.answer(SOON).unwrap().contains("ACTIVITIES_LOG_FILE"));

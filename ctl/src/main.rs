@@ -25,6 +25,7 @@ mod show;
 mod status;
 mod svg;
 mod top;
+mod trace;
 mod trial;
 mod wait;
 
@@ -70,6 +71,7 @@ enum Command {
     Release(release::Args),
     Restore(restore::Args),
     Resume(resume::Args),
+    Trace(trace::Args),
     Trial(trial::Args),
     Forget(forget::Args),
     #[command(hide = true)]
@@ -123,6 +125,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Release(args) => release::run(args, cli.json),
         Command::Restore(args) => restore::run(args, cli.json),
         Command::Resume(args) => resume::run(args, cli.json),
+        Command::Trace(args) => trace::run(args, cli.json),
         Command::Trial(args) => trial::run(args, cli.json),
         Command::Forget(args) => forget::run(args, cli.json),
         Command::Packaging(args) => packaging::run(args),

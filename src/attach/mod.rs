@@ -12,7 +12,6 @@ mod names;
 mod socket;
 mod wishes;
 
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -58,9 +57,10 @@ impl Attach {
             return Self::default();
         }
         let directory = shell.attach.kineto_directory.as_deref();
-        let in_directory = directory.map(Socket::within);
+        let proc = &shell.hardware.proc;
+        let in_directory = directory.map(|directory| Socket::within(directory, proc));
         let (mut sockets, mut said) = (Vec::new(), Vec::new());
-        for outcome in [Some(Socket::by_name(&shell.hardware.proc)), in_directory] {
+        for outcome in [Some(Socket::by_name(proc)), in_directory] {
             match outcome {
                 Some(Ok(socket)) => sockets.push(socket),
                 Some(Err(why)) => said.push(format!("no process is asked for traces there: {why}")),
@@ -80,11 +80,11 @@ impl Attach {
         &self.said
     }
 
-    /// Answers from now on, on a thread for each socket. `proc` is the procfs of the senders' process ids.
-    pub fn serve(&mut self, proc: &Path) {
+    /// Answers from now on, on a thread for each socket.
+    pub fn serve(&mut self) {
         for socket in self.sockets.drain(..) {
-            let (desks, proc) = (self.desks.clone().unwrap_or_default(), proc.to_owned());
-            if let Err(error) = socket.serve(desks, proc) {
+            let desks = self.desks.clone().unwrap_or_default();
+            if let Err(error) = socket.serve(desks) {
                 log::error!("no thread can answer processes that ask for traces: {error}");
             }
         }

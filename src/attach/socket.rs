@@ -54,6 +54,8 @@ const BUSY: Duration = Duration::from_millis(2);
 pub(super) struct Socket {
     socket: OwnedFd,
     place: Place,
+    /// Knows that nothing waited when it was bound.
+    processes: Processes,
 }
 
 /// Where clients find it.
@@ -117,10 +119,7 @@ impl Socket {
         // Clients name sockets with a NUL at the end.
         let address = UnixAddr::new_abstract(format!("{NAME}\0").as_bytes()).map_err(failed)?;
         match bind(socket.as_raw_fd(), &address) {
-            Ok(()) => Ok(Self {
-                socket,
-                place: Place::Abstract,
-            }),
+            Ok(()) => Ok(Self::bound(socket, Place::Abstract, proc)),
             Err(Errno::EADDRINUSE) => {
                 let owner = names::owner(proc, NAME);
                 let owner = owner.unwrap_or_else(|| "another process".to_owned());
@@ -134,7 +133,7 @@ impl Socket {
     }
 
     /// Takes the file's name in a directory.
-    pub(super) fn within(directory: &Path) -> Result<Self, String> {
+    pub(super) fn within(directory: &Path, proc: &Path) -> Result<Self, String> {
         let path = directory.join(NAME);
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         fit(directory)?;
@@ -145,31 +144,38 @@ impl Socket {
         // In such a directory nobody else can put another file in its place.
         let open = fs::Permissions::from_mode(0o666);
         fs::set_permissions(&path, open).map_err(failed)?;
-        Ok(Self {
+        Ok(Self::bound(socket, Place::In(directory.to_owned()), proc))
+    }
+
+    fn bound(socket: OwnedFd, place: Place, proc: &Path) -> Self {
+        let processes = Processes::new(proc);
+        processes.none_waits();
+        Self {
             socket,
-            place: Place::In(directory.to_owned()),
-        })
+            place,
+            processes,
+        }
     }
 
     /// Starts its thread.
-    pub(super) fn serve(self, desks: Desks, proc: PathBuf) -> io::Result<()> {
+    pub(super) fn serve(self, desks: Desks) -> io::Result<()> {
         let thread = thread::Builder::new().name("kineto".into());
-        let answer = move || self.answer(&desks, &Processes::new(&proc));
+        let answer = move || self.answer(&desks);
         thread.stack_size(128 * 1024).spawn(answer).map(drop)
     }
 
     /// Answers for ever.
-    fn answer(&self, desks: &Desks, processes: &Processes) {
+    fn answer(&self, desks: &Desks) {
         let mut pace = Pace::new();
         loop {
             match self.receive() {
                 Ok((received, bytes)) => {
                     let began = Instant::now();
-                    self.take(&received, &bytes, desks, processes);
+                    self.take(&received, &bytes, desks);
                     pace.worked(began);
                 }
                 Err(Errno::EAGAIN) => {
-                    processes.none_waits();
+                    self.processes.none_waits();
                     let mut wait = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
                     // A signal only makes it look once more.
                     let _ = poll(&mut wait, PollTimeout::from(LOOK));
@@ -210,7 +216,7 @@ impl Socket {
         Ok((received, bytes))
     }
 
-    fn take(&self, received: &Received, bytes: &[u8], desks: &Desks, processes: &Processes) {
+    fn take(&self, received: &Received, bytes: &[u8], desks: &Desks) {
         let sender = received.sender;
         if received.waited > LISTENS {
             return desks.desk().too_late();
@@ -221,7 +227,7 @@ impl Socket {
         };
         // The desk is not kept meanwhile.
         let look = desks.desk().wants_look(sender);
-        let looked = look.then(|| looked(processes, sender.pid)).flatten();
+        let looked = look.then(|| looked(&self.processes, sender.pid)).flatten();
         let datagram = bytes.get(..received.length).unwrap_or(bytes);
         let outcome = desks.desk().take(now(), sender, looked, datagram);
         match outcome {

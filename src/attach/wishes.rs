@@ -5,9 +5,10 @@ use std::io;
 use std::path::PathBuf;
 
 use litd_api::{
-    Problem, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces,
+    Datagrams, Problem, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace,
+    WishedTraces,
 };
-use litd_attach::{Client, Stage, Trace, Window};
+use litd_attach::{Client, Counts, Stage, Trace, Window};
 
 use super::{Desks, now};
 
@@ -48,6 +49,7 @@ impl Wishes {
             on: true,
             troubles: self.troubles.clone(),
             processes: desk.clients().map(process).collect(),
+            datagrams: datagrams(desk.counts()),
         }
     }
 
@@ -126,6 +128,29 @@ impl Wishes {
         let id = fs::read_to_string(RANDOM_ID)?;
         let folder = self.folder.display();
         Ok(format!("{folder}/litd-{}.json", id.trim()))
+    }
+}
+
+fn datagrams(counts: Counts) -> Datagrams {
+    let Counts {
+        answered,
+        told,
+        malformed,
+        impostors,
+        unsure,
+        crowded,
+        foreign,
+        late,
+    } = counts;
+    Datagrams {
+        answered,
+        told,
+        malformed,
+        impostors,
+        unsure,
+        crowded,
+        foreign,
+        late,
     }
 }
 

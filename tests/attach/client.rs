@@ -142,6 +142,8 @@ fn errand() {
             while client.received(Duration::from_nanos(1)).is_some() {}
         }
     }
+    // A process that has just begun can't be told from an earlier one with its id.
+    std::thread::sleep(Duration::from_millis(500));
     let says: u32 = std::env::var(SAYS).unwrap().parse().unwrap();
     let client = Client::new(0);
     let says = if says == 0 { std::process::id() } else { says };

@@ -32,7 +32,9 @@ pub use status::{
     LeaseStatus, Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus, RankStatus, Status,
     Totals,
 };
-pub use trace::{TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces};
+pub use trace::{
+    Datagrams, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces,
+};
 pub use trial::{HoldOutStatus, Trials};
 
 /// The version of this interface; the path begins with it.

@@ -13,6 +13,31 @@ pub struct Traceable {
     pub troubles: Vec<String>,
     /// The processes that have asked of late.
     pub processes: Vec<TraceableProcess>,
+    /// Datagrams since the daemon started, by what became of them.
+    #[serde(default)]
+    pub datagrams: Datagrams,
+}
+
+/// Datagrams to the sockets that clients know, by what became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Datagrams {
+    /// Messages of processes that are who they say they are.
+    pub answered: u64,
+    /// Processes that were told to record a trace.
+    pub told: u64,
+    /// Datagrams that are no messages of a client; not answered.
+    pub malformed: u64,
+    /// Messages in another process's name: told that there is nothing to do.
+    pub impostors: u64,
+    /// Messages of processes that have just begun, or of which procfs tells nothing: told the same.
+    #[serde(default)]
+    pub unsure: u64,
+    /// Messages of processes for which there is no place: told that there is nothing to do.
+    pub crowded: u64,
+    /// Datagrams from sockets that are not named as clients name theirs; not answered.
+    pub foreign: u64,
+    /// Messages that had waited until their clients listened no longer; not answered.
+    pub late: u64,
 }
 
 /// A process that asks, every 5 s, whether it is to record a trace.

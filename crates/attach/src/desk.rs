@@ -116,8 +116,11 @@ pub struct Counts {
     pub told: u64,
     /// Datagrams that are no messages.
     pub malformed: u64,
-    /// Messages in another process's name, or of one that procfs does not tell.
+    /// Messages in another process's name.
     pub impostors: u64,
+    /// Messages of processes that can't be told from an earlier one with their id, because they have just begun, or
+    /// of which procfs tells nothing.
+    pub unsure: u64,
     /// Messages of clients for which there is no place.
     pub crowded: u64,
     /// Datagrams from sockets that are not named as clients name theirs; none is answered.
@@ -144,7 +147,7 @@ pub enum NoWish {
     Unknown,
     /// Its PyTorch takes no configuration of traces.
     TakesNone,
-    /// A trace of it is awaited already.
+    /// It is to record a trace already, or was told of one a moment ago.
     Busy,
     /// So many traces are awaited that no further one is asked for.
     Full,
@@ -160,7 +163,7 @@ impl fmt::Display for NoWish {
                  later), and wait for some seconds",
             ),
             Self::TakesNone => f.write_str("its PyTorch takes no configurations of traces"),
-            Self::Busy => f.write_str("a trace of it is under way: ask again later"),
+            Self::Busy => f.write_str("it is to record a trace already, or has been told of one within 30 s: ask again later"),
             Self::Full => write!(f, "{MOST_AWAITED} traces are under way: ask again later"),
             Self::Bad(why) => why.fmt(f),
         }
@@ -274,10 +277,14 @@ impl Desk {
             }
             (_, looked) => looked,
         };
-        let Some(looked) = same.filter(|it| it.own == claimed) else {
-            self.counts.impostors += 1;
+        let Some(looked) = same else {
+            self.counts.unsure += 1;
             return None;
         };
+        if looked.own != claimed {
+            self.counts.impostors += 1;
+            return None;
+        }
         // The id has been given to a later process, which owes nothing of what was wished for.
         if known.is_some_and(|(of, then)| of != sender || !then.is_same(&looked)) {
             self.remove(sender.pid);

@@ -24,6 +24,7 @@ mod samples;
 #[path = "../../../planners/kareus/tests/kareus/common/mod.rs"]
 mod sketch;
 mod standin;
+mod trace;
 
 /// litctl, as it was built for this test.
 const LITCTL: &str = env!("CARGO_BIN_EXE_litctl");

@@ -1,0 +1,259 @@
+//! `litctl trace`: traces of processes whose scripts know nothing of litd, taken by hand.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use litd::process::Stat;
+use litd_api::{TraceStage, TraceWish, Traceable, WishedTrace};
+use litd_files::{Beneath, NotTaken};
+use litd_units::count;
+use serde::Serialize;
+
+use crate::control::Socket;
+use crate::{Outcome, output};
+
+/// Record kernel traces of running processes, without a change of their scripts
+///
+/// For processes of PyTorch 2.7 or later with KINETO_USE_DAEMON=1 in their environment, where litd
+/// has attach.kineto = true. Without processes or a job: those that can be traced. A process learns
+/// of it within 5 s, records, and writes a file, which is moved to here as trace_PID.json, with the
+/// rank before its id where a launcher tells it: that takes 5 to 12 s, and more for long traces.
+/// Meanwhile its operators are recorded, too, which slows it down. `litctl analyze` reads the files.
+/// Root may do this; litd's admin group may ask, and the files stay where the processes write them.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Processes, by their ids
+    #[arg(value_name = "PID")]
+    pids: Vec<u32>,
+    /// All processes of a scheduler's job: slurm-1234, pod-UID
+    #[arg(long, value_name = "JOB")]
+    job: Option<String>,
+    /// How many iterations, where a process steps optimizers of PyTorch's; all begin at the same one
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    iterations: u32,
+    /// How many milliseconds, where a process steps none, as in inference
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    milliseconds: u32,
+    /// Record the launches of kernels and operators as well: longer files, and they show late hosts
+    #[arg(long)]
+    host: bool,
+    /// The folder that the traces are moved to
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    into: PathBuf,
+    #[command(flatten)]
+    socket: Socket,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  litctl trace                                  the processes that can be traced
+  litctl trace --job slurm-1234 && litctl analyze trace_*.json
+  litctl trace 4711 4712 --iterations 5 --into traces";
+
+/// How long a process may take to fetch the wish, to record and to write, besides the time it records.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How often to look for the files.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The longest trace that is moved, in bytes.
+const LONGEST: u64 = 8 << 30;
+
+/// Variables that tell a process's rank: of torchrun, of mpirun, of srun.
+const LAUNCHERS: [&str; 3] = ["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
+
+/// How much of a process's environment is read, in bytes.
+const LONGEST_ENVIRONMENT: u64 = 1 << 20;
+
+/// A trace that was moved.
+#[derive(Serialize)]
+struct Taken {
+    pid: u32,
+    file: PathBuf,
+    bytes: u64,
+}
+
+/// What has come of it.
+#[derive(Default, Serialize)]
+struct Report {
+    traces: Vec<Taken>,
+    failed: Vec<String>,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let client = args.socket.client()?;
+    if args.pids.is_empty() && args.job.is_none() {
+        return list(&client.traceable()?, json);
+    }
+    let folder = std::fs::metadata(&args.into);
+    if !folder.is_ok_and(|it| it.is_dir()) {
+        return Err(format!("{}: there is no such folder", args.into.display()).into());
+    }
+    let wished = client.trace(&TraceWish {
+        pids: args.pids.clone(),
+        job: args.job.clone(),
+        iterations: args.iterations,
+        milliseconds: args.milliseconds,
+        host: args.host,
+    })?;
+    let asked = count(wished.traces.len(), "process");
+    output::note(&format!(
+        "{asked} will record a trace; it takes 5 to 12 s and longer for long ones"
+    ));
+    let mut report = Report {
+        failed: wished.refused,
+        ..Report::default()
+    };
+    let deadline = Instant::now() + PATIENCE + Duration::from_millis(args.milliseconds.into());
+    for trace in &wished.traces {
+        match take(trace, &args.into, deadline) {
+            Ok(taken) => report.traces.push(taken),
+            Err(why) => report.failed.push(format!("process {}: {why}", trace.pid)),
+        }
+    }
+    tell(&report, json)
+}
+
+fn list(traceable: &Traceable, json: bool) -> Outcome {
+    if json {
+        return output::json(traceable);
+    }
+    if !traceable.on {
+        return Err("litd does not answer PyTorch's on-demand client here: set attach.kineto = true in litd.toml, and \
+                    restart litd".into());
+    }
+    let mut text = String::new();
+    for trouble in &traceable.troubles {
+        text += &format!("{trouble}\n");
+    }
+    for process in &traceable.processes {
+        let job = process.job.as_deref().unwrap_or("no job");
+        let stage = match process.stage {
+            TraceStage::Idle => "",
+            TraceStage::Wanted => "; will learn of a trace",
+            TraceStage::Told => "; was told to record a trace",
+        };
+        text += &format!(
+            "process {}, user {}, {job}{stage}\n",
+            process.pid, process.uid
+        );
+    }
+    let impostors = traceable.datagrams.impostors;
+    if impostors > 0 {
+        let many = count(usize::try_from(impostors).unwrap_or(usize::MAX), "question");
+        text += &format!("{many} came in the name of a process that did not ask it\n");
+    }
+    if traceable.processes.is_empty() {
+        text += "no process asks for traces: start them with KINETO_USE_DAEMON=1 in their environment (PyTorch 2.7 or \
+                 later)\n";
+    }
+    output::text(&text)
+}
+
+fn tell(report: &Report, json: bool) -> Outcome {
+    if json {
+        output::json(report)?;
+    } else {
+        let line = |it: &Taken| {
+            format!(
+                "{}: process {}, {} bytes\n",
+                it.file.display(),
+                it.pid,
+                it.bytes
+            )
+        };
+        output::text(&report.traces.iter().map(line).collect::<String>())?;
+    }
+    match report.failed.is_empty() {
+        true => Ok(()),
+        false => Err(report.failed.join("\n").into()),
+    }
+}
+
+/// Moves a trace to a folder, once it has been written.
+fn take(trace: &WishedTrace, into: &Path, deadline: Instant) -> Result<Taken, String> {
+    let root = root_of(trace)?;
+    let written = Path::new(&trace.file);
+    let file = loop {
+        match Beneath::open(&root, written, trace.uid, LONGEST) {
+            Ok(file) => break file,
+            Err(NotTaken::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(why) => return Err(format!("{}: {why}", trace.file)),
+        }
+        if Stat::of(trace.pid).is_none_or(|it| it.began != trace.began) {
+            return Err("has ended before it wrote a trace".to_owned());
+        }
+        if Instant::now() > deadline {
+            let seconds = PATIENCE.as_secs();
+            return Err(format!(
+                "has not written {} within {seconds} s: its standard error may say why, and `litctl trace` whether it \
+                 was told; its KINETO_ONDEMAND_TRACE_DIR must be attach.traces of litd.toml",
+                trace.file
+            ));
+        }
+        thread::sleep(LOOK);
+    };
+    let to = into.join(match rank_of(trace.pid) {
+        Some(rank) => format!("trace_rank{rank}_{}.json", trace.pid),
+        None => format!("trace_{}.json", trace.pid),
+    });
+    let copied = copy(&file, &to);
+    if copied.is_err() {
+        // A part of a trace is none.
+        let _ = std::fs::remove_file(&to);
+    }
+    let bytes = copied.map_err(|why| format!("{}: {why}", to.display()))?;
+    if let Err(why) = file.remove() {
+        output::note(&format!(
+            "{}: stays in process {}'s files: {why}",
+            trace.file, trace.pid
+        ));
+    }
+    let pid = trace.pid;
+    Ok(Taken {
+        pid,
+        file: to,
+        bytes,
+    })
+}
+
+/// The rank that its launcher has given a process, by its environment: `litctl analyze` reads ranks from files' names.
+fn rank_of(pid: u32) -> Option<u32> {
+    let mut environment = Vec::new();
+    let file = File::open(format!("/proc/{pid}/environ")).ok()?;
+    file.take(LONGEST_ENVIRONMENT)
+        .read_to_end(&mut environment)
+        .ok()?;
+    LAUNCHERS.iter().find_map(|name| {
+        let mut variables = environment.split(|&byte| byte == 0);
+        let value =
+            variables.find_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+        std::str::from_utf8(value).ok()?.parse().ok()
+    })
+}
+
+fn copy(file: &Beneath, to: &Path) -> Result<u64, NotTaken> {
+    let mut options = OpenOptions::new();
+    let mut copy = litd_files::make_anew(to, &mut options).map_err(NotTaken::Io)?;
+    let bytes = io::copy(&mut file.bytes(), &mut copy).map_err(NotTaken::Io)?;
+    file.is_unchanged().map(|()| bytes)
+}
+
+/// The process's root, if the process is the one that was asked.
+fn root_of(trace: &WishedTrace) -> Result<File, String> {
+    let path = format!("/proc/{}/root", trace.pid);
+    let root = File::open(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "{path}: only root or the process's user can reach its files; the trace will be {path}{}",
+            trace.file
+        ),
+        _ => format!("{path}: {error}"),
+    })?;
+    // Checked after opening: while the process lives no other has its id.
+    let is_it = Stat::of(trace.pid).is_some_and(|it| it.began == trace.began);
+    is_it.then_some(root).ok_or_else(|| "has ended".to_owned())
+}
