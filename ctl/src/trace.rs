@@ -77,7 +77,7 @@ struct Taken {
     bytes: u64,
 }
 
-/// What has come of it.
+/// The outcome.
 #[derive(Default, Serialize)]
 struct Report {
     traces: Vec<Taken>,

@@ -74,7 +74,7 @@ impl Attach {
         }
     }
 
-    /// What could not be taken, and why, in words.
+    /// Names that could not be taken, and why, in words.
     #[must_use]
     pub fn said(&self) -> &[String] {
         &self.said

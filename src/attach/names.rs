@@ -1,4 +1,4 @@
-//! Who has a name that litd can't have.
+//! The process that has a name which litd can't have.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};

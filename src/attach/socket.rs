@@ -297,7 +297,7 @@ fn made() -> nix::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// What procfs tells of a sender, if the process with its id is the one that sent.
+/// Facts that procfs tells of a sender, if the process with its id is the one that sent.
 fn looked(processes: &Processes, pid: u32) -> Option<Looked> {
     let process = processes.sender(pid);
     let own = processes.own_id(pid)?;

@@ -56,7 +56,7 @@ impl Wishes {
     /// Has processes record traces.
     ///
     /// # Errors
-    /// None of them can; why, in words.
+    /// No process can; why, in words.
     pub fn wish(&self, wish: &TraceWish) -> Result<WishedTraces, Problem> {
         let problem = |error: String| Problem { error };
         let pids = self.meant(wish).map_err(problem)?;

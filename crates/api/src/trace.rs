@@ -58,7 +58,7 @@ pub struct TraceableProcess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceStage {
-    /// None is wished for.
+    /// No trace is wished for.
     Idle,
     /// The process is to record one, and learns of it within 5 s.
     Wanted,
@@ -76,16 +76,16 @@ pub struct TraceWish {
     /// All processes of a scheduler's job: `slurm-1234`, `pod-UID`.
     #[serde(default)]
     pub job: Option<String>,
-    /// So many iterations, where a process steps optimizers. All ranks begin at the same one.
+    /// The number of iterations, where a process steps optimizers. All ranks begin at the same one.
     pub iterations: u32,
-    /// So many milliseconds, where it steps none.
+    /// The number of milliseconds, where a process steps none.
     pub milliseconds: u32,
     /// Whether calls of the host are recorded, too: operators, and the launches of kernels.
     #[serde(default)]
     pub host: bool,
 }
 
-/// What is to be recorded: the answer to `POST /v1/trace`.
+/// The traces to be recorded: the answer to `POST /v1/trace`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WishedTraces {
     /// The traces.

@@ -1,4 +1,4 @@
-//! Who has asked for a trace's configuration, and who is to get one.
+//! The table of processes that ask for a trace's configuration, and of those that are to get one.
 //!
 //! The kernel says who has sent a datagram; the client itself says its process id in its own namespace, which has to
 //! be the one that procfs knows of the sender. Whoever claims another id is answered that there is nothing to do, and
@@ -43,7 +43,7 @@ pub struct Sender {
     pub uid: u32,
 }
 
-/// What procfs knows of a sender.
+/// Facts about a sender that procfs knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
     /// The process's id in its own namespace.
@@ -93,7 +93,7 @@ pub enum Stage {
 pub struct Client {
     /// The process and its user.
     pub sender: Sender,
-    /// What procfs knew of it when it asked first.
+    /// Facts that procfs knew when the process asked first.
     pub looked: Looked,
     /// `SLURM_JOB_ID` as the client says, or 0.
     pub job: i64,
@@ -103,7 +103,7 @@ pub struct Client {
     pub heard: Nanos,
     /// The GPU that it registered on, by its own count.
     pub gpu: Option<i32>,
-    /// Its trace.
+    /// The stage of the process's trace.
     pub stage: Stage,
 }
 
@@ -129,7 +129,7 @@ pub struct Counts {
     pub late: u64,
 }
 
-/// What becomes of a datagram.
+/// The answer to a datagram, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The answer, to be sent at once from the socket that the datagram came to.
@@ -145,11 +145,11 @@ pub enum Outcome {
 pub enum NoWish {
     /// No process with this id asks.
     Unknown,
-    /// Its PyTorch takes no configuration of traces.
+    /// The process's PyTorch takes no configuration of traces.
     TakesNone,
-    /// It is to record a trace already, or was told of one a moment ago.
+    /// The process is to record a trace already, or was told of one a moment ago.
     Busy,
-    /// So many traces are awaited that no further one is asked for.
+    /// As many traces as may be are awaited.
     Full,
     /// The trace itself is impossible.
     Bad(BadTrace),
@@ -398,7 +398,7 @@ impl Desk {
         self.clients.values()
     }
 
-    /// What became of the datagrams so far.
+    /// The datagrams so far, by what became of them.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts

@@ -1,4 +1,4 @@
-//! What PyTorch's on-demand client and litd say to each other, without I/O and without a clock.
+//! The datagrams between PyTorch's on-demand client and litd, without I/O and without a clock.
 //!
 //! A process that was started with `KINETO_USE_DAEMON` has a thread of libkineto's that asks a daemon every 5 s, by
 //! one datagram, whether it is to record a trace; the daemon that the client knows is dynolog, and litd answers in

@@ -25,11 +25,11 @@ pub struct Trace {
 /// How much a trace is to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// So many iterations, where the process steps optimizers.
+    /// The number of iterations, where the process steps optimizers.
     pub iterations: u32,
     /// The first iteration is the next whose number is a multiple of this, so that all ranks begin at the same one.
     pub roundup: u32,
-    /// So many milliseconds, where the process steps none: inference, and whatever has no optimizer of PyTorch's.
+    /// The number of milliseconds, where the process steps none: inference, and whatever has no optimizer of PyTorch's.
     pub milliseconds: u32,
 }
 
@@ -39,7 +39,7 @@ pub enum BadTrace {
     /// The file's name would not come through: it is relative, too long, or has a character in it that ends a line
     /// or a key.
     File,
-    /// Nothing would be recorded, or more than a client takes.
+    /// The window is empty, or longer than a client is asked for.
     Window,
 }
 

@@ -35,7 +35,7 @@ pub enum NotTaken {
     Names,
     /// The file is longer than it may be.
     Long {
-        /// Its length in bytes.
+        /// The file's length in bytes.
         bytes: u64,
     },
     /// The file has changed while it was read, or another one has taken its place.
@@ -142,7 +142,7 @@ impl Beneath {
     /// Removes the file's name, if it is still this file's.
     ///
     /// # Errors
-    /// Another file is there by now, or the system refuses.
+    /// There is another file by now, or the system refuses.
     pub fn remove(self) -> Result<(), NotTaken> {
         let there = fstatat(&self.folder, &*self.name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         if (there.st_dev, there.st_ino) != (self.found.dev(), self.found.ino()) {
