@@ -7,6 +7,7 @@ stream. Everything but the work of one GPU is dropped.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import time
 from dataclasses import dataclass, field
@@ -240,6 +241,19 @@ def _start_us(event: Any) -> int:
 
 def _duration_us(event: Any) -> int:
     return int(event.duration_us())
+
+
+class Loss(enum.Enum):
+    """What a profiler's sample lacks."""
+
+    NOTHING = enum.auto()
+    """Nothing: it is whole."""
+    ALL = enum.auto()
+    """It has no kernel."""
+    SOME = enum.auto()
+    """It has fewer than those before."""
+    UNTAKEN = enum.auto()
+    """It has more than litd takes."""
 
 
 class Expectation:

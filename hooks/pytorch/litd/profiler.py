@@ -7,6 +7,7 @@ first: while one runs nothing is measured here, and one that begins ends ours.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -15,7 +16,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from litd.kernels import Columns, Expectation, Measured, NameTable, TooManyError, drop, extract
+from litd import denied
+from litd.kernels import (
+    Columns,
+    Expectation,
+    Loss,
+    Measured,
+    NameTable,
+    TooManyError,
+    drop,
+    extract,
+)
 from litd.threads import background
 
 if TYPE_CHECKING:
@@ -49,11 +60,15 @@ class ProfilerMeasure:
         self,
         torch: Any,
         index: int = 0,
+        *,
         make: Callable[[Any], Any] = torch_profile,
         hang_seconds: float = HANG_SECONDS,
         groups: Groups | None = None,
+        told: Callable[[Loss, str], None] = lambda _loss, _why: None,
     ) -> None:
+        """`told` hears of each sample, in the link's thread, whether it is whole."""
         self._torch = torch
+        self._told = told
         self._index = index
         self._make = make
         self._hang_seconds = hang_seconds
@@ -84,6 +99,7 @@ class ProfilerMeasure:
             events=events,
             expected=self._expected,
             reach=reach,
+            told=self._told,
             ended_ns=ended_ns,
             overhead_ns=self._starting_ns + stopped_ns - ended_ns,
         )
@@ -103,6 +119,7 @@ class ProfilerMeasure:
     def _start(self) -> None:
         # The device is not idle while it is waited for: only what comes then holds training up.
         self._synchronize()
+        _detach_afterwards(self._torch)
         began_ns = time.perf_counter_ns()
         profile = self._make(self._torch)
         profile.start()
@@ -121,6 +138,7 @@ class ProfilerMeasure:
         ended_ns = time.perf_counter_ns()
         profile.stop()
         events = list(profile.profiler.kineto_results.events())
+        _let_go(profile)
         return ended_ns, time.perf_counter_ns(), events
 
     def _stop_if_on(self) -> None:
@@ -138,6 +156,27 @@ def _nothing(_results: Any) -> list[Any]:
     return []
 
 
+def _detach_afterwards(torch: Any) -> None:
+    """Has Kineto detach CUPTI after each profile, as it does by itself since 2026.
+
+    A CUPTI that stays attached makes training 10 to 20 % slower (pytorch#146604). Before CUDA 12.6
+    detaching crashes jobs with CUDA graphs; those stacks are denied. Who has set the variable knows
+    better, and so does torch, which sets it where it has reason to.
+    """
+    cuda = getattr(getattr(torch, "version", None), "cuda", None)
+    if cuda and denied.numbers(str(cuda)) >= (12, 6):
+        os.environ.setdefault("TEARDOWN_CUPTI", "1")
+
+
+def _let_go(profile: Any) -> None:
+    """Frees a profile now: it refers to itself, and scripts turn the collector off."""
+    with contextlib.suppress(Exception):
+        inner = profile.profiler
+        profile.profiler = None
+        inner.kineto_results = None
+        profile.action_map = {}
+
+
 @dataclass(kw_only=True)
 class ProfiledEvents(Measured):
     """A profiled iteration: raw events, of which most are no kernels."""
@@ -145,24 +184,30 @@ class ProfiledEvents(Measured):
     events: list[Any]
     expected: Expectation
     reach: Reach | None = None
+    told: Callable[[Loss, str], None] = lambda _loss, _why: None
 
     def collect(self, names: NameTable, wanted: Callable[[], bool]) -> Columns | None:
         """The kernels; `None` if there are none, too many, or some are missing."""
         try:
             columns = extract(self.events, names, wanted)
         except TooManyError as error:
-            self.why = str(error)
-            return None
+            return self._lacks(Loss.UNTAKEN, str(error))
         if columns is None:
             return None
-        missing = self.expected.missing(columns) if len(columns) else "no kernels"
-        if missing:
-            self.why = f"the profiler has {missing}"
-            return None
+        if not len(columns):
+            return self._lacks(Loss.ALL, "the profiler has no kernels")
+        if missing := self.expected.missing(columns):
+            return self._lacks(Loss.SOME, f"the profiler has {missing}")
+        self.told(Loss.NOTHING, "")
         columns.shows_collectives = True
         if self.reach is not None:
             self.reach.mark(columns, names)
         return columns
+
+    def _lacks(self, loss: Loss, why: str) -> Columns | None:
+        self.why = why
+        self.told(loss, why)
+        return None
 
     def drop(self) -> None:
         """Nobody wants it."""

@@ -1,14 +1,15 @@
-"""Where torch's profiler may be used: an allow-list, a canary, and what the node has learned.
+"""Where torch's profiler may be used: a canary, and what the node has learned.
 
 Profilers have crashed jobs, lost kernels and stayed attached on some stacks: versions of torch, of
-CUDA or ROCm, and of the library that the profiler uses. So modules are timed instead, unless the
-stack is on the list (`stacks.json`). Even then one job on the node goes first, once: what it finds
-holds for the stack on this node until it boots anew.
+CUDA or ROCm, and of the library that the profiler uses. Stacks of which that is known are on a list
+(`denied.py`). On any other stack one job on the node goes first: what it finds holds for the stack
+on this node until it boots anew, and litd remembers it for longer.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import fcntl
 import hashlib
 import importlib.metadata
@@ -23,10 +24,12 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
+from litd import others
+from litd.markers import Markers, boot, is_alive, process
 from litd.slowdown import SETTLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 log = logging.getLogger("litd")
 
@@ -46,12 +49,10 @@ class Stack:
         """A name for files."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
-    def is_allowed(self) -> bool:
-        """Whether it is on the list. What isn't known is not."""
-        if UNKNOWN in (self.torch, self.runtime, self.profiler):
-            return False
-        text = Path(__file__).with_name("stacks.json").read_text(encoding="utf-8")
-        return asdict(self) in json.loads(text)["allowed"]
+    @property
+    def is_known(self) -> bool:
+        """Whether torch tells what it runs on."""
+        return self.runtime != UNKNOWN
 
 
 def of(torch: Any) -> Stack:
@@ -69,14 +70,26 @@ def _cupti(cuda: str) -> str:
     for name in (f"nvidia-cuda-cupti-cu{cuda.partition('.')[0]}", "nvidia-cuda-cupti"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"cupti {importlib.metadata.version(name)}"
-    return UNKNOWN
+    return _loaded("libcupti") or f"cupti {UNKNOWN}"
 
 
 def _rocm_library() -> str:
+    for name in ("librocprofiler-sdk", "libroctracer64"):
+        if found := _loaded(name):
+            return found
     with contextlib.suppress(OSError):
         root = os.environ.get("ROCM_PATH", "/opt/rocm")
         return f"rocm {Path(root, '.info', 'version').read_text(encoding='utf-8').strip()}"
-    return UNKNOWN
+    return f"rocm {UNKNOWN}"
+
+
+def _loaded(name: str) -> str:
+    """A library of this process, with the version that its file's name ends in."""
+    for path in others.loaded():
+        stem, _, version = Path(path).name.partition(".so")
+        if stem == name:
+            return f"{name.removeprefix('lib')} {version.lstrip('.') or UNKNOWN}"
+    return ""
 
 
 def runtime_directory() -> Path | None:
@@ -126,77 +139,134 @@ def _beside(path: Path) -> Path | None:
         return None
 
 
+class State(str, enum.Enum):
+    """What is known of a stack on this node. Its file has these words."""
+
+    CANARY = "canary"
+    """This job is the first to use it."""
+    TAKEN = "taken"
+    """Another job is the first. No file says this."""
+    PASSED = "passed"
+    """The first job went on as before."""
+    GOOD = "good"
+    """Since then a process has had enough samples in a row without a loss."""
+    MODULES = "modules"
+    """This job is to time modules: its own kernels can't be had. Other jobs' can."""
+    OFF = "off"
+    """It has done harm."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What is known of a stack on this node."""
 
-    state: str
-    """`canary` (this job is the first), `taken` (another one is), `passed` or `off`."""
+    state: State
     reason: str = ""
 
 
+CRASHED = "a process has died while it profiled, of it or meanwhile"
+
+_KEPT_JOBS = 8
+
+
 class NodeRecord:
-    """What this node knows of one stack: a file, changed under a lock."""
+    """What this node knows of one stack: a file, changed under a lock, and marks beside it.
+
+    All may raise `OSError`: then nothing is known, and nobody may profile.
+    """
 
     def __init__(self, directory: Path, stack: Stack, job: str) -> None:
         self._file = directory / f"{stack.key}.json"
         self._lock = directory / f"{stack.key}.lock"
+        self._markers = Markers(directory, stack.key)
         self._stack = stack
         self._job = job
-        self._me = _process(os.getpid())
+        self._me = process(os.getpid())
 
     def enter(self) -> Verdict:
         """Takes part in the first use of the stack, if there was none."""
         with self._locked() as record:
+            self._bury(record)
             state = record.get("state")
-            if state == "canary" and record["job"] != self._job:
+            if state == State.CANARY and record["job"] != self._job:
                 self._succeed(record)
                 state = record.get("state")
             if state is None:
-                record.update(state="canary", job=self._job, members=[], profiling=[])
-            if record["state"] in ("passed", "off"):
-                return Verdict(record["state"], record.get("reason", ""))
+                record.update(state=State.CANARY, job=self._job, members=[], profiling=[])
+            if (known := self._known(record)) is not None:
+                return known
             if record["job"] != self._job:
-                return Verdict("taken", "another job tries the profiler on this node")
+                return Verdict(State.TAKEN, "another job tries the profiler on this node")
             record["members"].append(self._me)
-            return Verdict("canary")
+            return Verdict(State.CANARY)
 
-    def profiling(self, *, is_on: bool) -> None:
-        """Notes that this process begins to profile, or has survived it."""
-        with self._locked() as record:
-            others = [one for one in record.get("profiling", []) if one != self._me]
-            record["profiling"] = [*others, self._me] if is_on else others
+    def begin(self) -> None:
+        """Profiling begins here: if the process dies meanwhile the next one finds the mark."""
+        self._markers.set()
 
-    def settle(self, state: str, reason: str = "") -> None:
-        """The stack has `passed`, or is `off`, which nothing undoes."""
+    def end(self) -> None:
+        """The process has survived it."""
+        self._markers.clear()
+
+    def settle(self, state: State, reason: str = "") -> None:
+        """The stack has `passed`, is `good`, or is `off`, which nothing undoes."""
         with self._locked() as record:
-            if record.get("state") != "off":
-                record.update(state=state, reason=reason)
+            now = record.get("state")
+            if now == State.OFF or (now == State.GOOD and state == State.PASSED):
+                return
+            record.update(state=state, reason=reason)
+            record.setdefault("job", self._job)
+            if state == State.GOOD:
+                record.pop("deaths", None)
+
+    def time_modules(self, reason: str) -> None:
+        """All ranks of this job are to time modules from now on."""
+        with self._locked() as record:
+            jobs = {**record.get("modules", {}), self._job: reason}
+            record["modules"] = dict(list(jobs.items())[-_KEPT_JOBS:])
 
     def leave(self) -> None:
         """Takes this process out before the canary has told anything."""
+        self.end()
         with self._locked() as record:
-            if record.get("state") != "canary" or record["job"] != self._job:
+            if record.get("state") != State.CANARY or record["job"] != self._job:
                 return
-            for who in ("members", "profiling"):
-                record[who] = [one for one in record[who] if one != self._me]
+            record["members"] = [one for one in record["members"] if one != self._me]
             if not record["members"]:
-                record.clear()
+                _start_over(record)
 
     def look(self) -> Verdict | None:
         """What is known now."""
         with self._locked() as record:
-            if record.get("state") in ("passed", "off"):
-                return Verdict(record["state"], record.get("reason", ""))
+            return self._known(record)
+
+    def _known(self, record: dict[str, Any]) -> Verdict | None:
+        state = record.get("state")
+        if state != State.OFF and self._job in record.get("modules", {}):
+            return Verdict(State.MODULES, record["modules"][self._job])
+        if state in (State.PASSED, State.GOOD, State.OFF):
+            return Verdict(State(state), record.get("reason", ""))
         return None
 
+    def _bury(self, record: dict[str, Any]) -> None:
+        """Processes that died while they profiled speak against the stack.
+
+        Jobs are also killed for other reasons. Of a stack that was good one death is no proof: it
+        has to pass anew, and then be good again before the next one.
+        """
+        if not self._markers.bury():
+            return
+        if record.get("state") == State.GOOD and not record.get("deaths"):
+            _start_over(record)
+            record["deaths"] = 1
+        elif record.get("state") != State.OFF:
+            record.update(state=State.OFF, reason=CRASHED)
+            record.setdefault("job", self._job)
+
     def _succeed(self, record: dict[str, Any]) -> None:
-        """The canary's job may have ended without a word: then it depends on how."""
-        if any(not _is_alive(one) for one in record["profiling"]):
-            reason = "a process of the first job that profiled has died of it, or meanwhile"
-            record.update(state="off", reason=reason)
-        elif not any(_is_alive(one) for one in record["members"]):
-            record.clear()
+        """The canary's job may have ended without a word."""
+        if not any(is_alive(one) for one in record["members"]):
+            _start_over(record)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[dict[str, Any]]:
@@ -208,17 +278,24 @@ class NodeRecord:
             yield record
             if record != before:
                 new = self._file.with_suffix(".new")
-                whole = {**record, "boot": _boot(), "stack": asdict(self._stack)}
+                whole = {**record, "boot": boot(), "stack": asdict(self._stack)}
                 new.write_text(json.dumps(whole if record else {}), encoding="utf-8")
                 new.replace(self._file)
 
     def _read(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
             record: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
-            if record.pop("boot", None) == _boot():
+            if record.pop("boot", None) == boot():
                 record.pop("stack", None)
                 return record
         return {}
+
+
+def _start_over(record: dict[str, Any]) -> None:
+    """The next job is the first one again."""
+    kept: dict[str, Any] = {name: record[name] for name in ("deaths", "modules") if name in record}
+    record.clear()
+    record.update(kept)
 
 
 def _flock(descriptor: int) -> None:
@@ -229,31 +306,6 @@ def _flock(descriptor: int) -> None:
             return
         time.sleep(0.01)
     raise TimeoutError("the lock of the stack's record is not given back")
-
-
-def _boot() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""
-
-
-def _process(pid: int) -> list[int]:
-    """A process: its number, which may be used again, and when it began."""
-    return [pid, _began(pid)]
-
-
-def _began(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        state, *rest = text.rpartition(")")[2].split()
-        # Of a process that has ended only its entry may be left.
-        return 0 if state in "ZX" else int(rest[18])
-    return 0
-
-
-def _is_alive(process: Sequence[int]) -> bool:
-    pid, began = process
-    return began != 0 and _began(pid) == began
 
 
 class Canary:
@@ -308,5 +360,7 @@ class Canary:
             return None
         patience = max(self.MEDIANS * statistics.median(self._before), self.LEAST_SECONDS)
         if now - self._step_at > patience and self._after < self.MEDIANS:
-            return Verdict("off", f"no step within {self.MEDIANS} iterations after a profiled one")
-        return Verdict("passed") if self._after >= self.AFTER else None
+            return Verdict(
+                State.OFF, f"no step within {self.MEDIANS} iterations after a profiled one"
+            )
+        return Verdict(State.PASSED) if self._after >= self.AFTER else None

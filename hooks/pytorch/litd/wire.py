@@ -182,10 +182,13 @@ class Notice:
 
     kind: Kind
     text: str
+    samples: int = 0
+    """So many samples in a row the profiler has lost nothing."""
 
     def encode(self) -> bytes:
         """The frame's message."""
-        return _bytes(5, _uint(1, self.kind) + _text(2, self.text))
+        body = _uint(1, self.kind) + _text(2, self.text) + _uint(3, self.samples)
+        return _bytes(5, body)
 
 
 @dataclass(frozen=True)

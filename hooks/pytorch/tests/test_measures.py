@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
+import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from litd import stacks
+from litd import markers, others, stacks
 from litd.gpu import TorchClock
-from litd.measures import BASELINE, Measures
+from litd.kernels import Loss
+from litd.measures import BASELINE, GOOD, LOSSES, Measures
 from litd.place import Place
 from litd.profiler import ProfilerError
-from litd.stacks import Canary, NodeRecord, Verdict
+from litd.stacks import Canary, NodeRecord, State, Verdict
 from litd.wire import Kind, Notice, Profiling, Welcome
 from tests import standin
 
@@ -63,9 +65,12 @@ def torch(**cuda: Any) -> Any:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    with standin.environment(LITD_RUNTIME_DIR=str(tmp_path / "run"), LITD_PROFILER="on"):
-        yield tmp_path / "run"
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this node's results are; nothing else is set."""
+    for name in ("LITD_PROFILER", *others._VARIABLES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LITD_RUNTIME_DIR", str(tmp_path / "run"))
+    return tmp_path / "run"
 
 
 def prepared(job: str = "job") -> tuple[Measures, list[Notice]]:
@@ -90,13 +95,209 @@ def steps(measures: Measures, count: int, *, measured: bool = False) -> None:
         measures.step(0.001, measured=measured)
 
 
-def test_modules_are_timed_unless_the_stack_is_on_the_list(folder: Path) -> None:
-    for wish in ("auto", "off", "nonsense"):
+def test_the_profiler_is_used_unless_something_speaks_against_it(folder: Path) -> None:
+    for wish in ("", "auto", "on", "nonsense"):
         with standin.environment(LITD_PROFILER=wish):
             measures, _ = prepared()
-            assert measures.profiler is None
-            assert measures.choose() is measures.modules
+            assert measures.profiler is not None
             measures.close()
+    measures, _ = prepared()
+    assert measures.profiler is not None
+    measures.close()
+
+
+def modules_only(measures: Measures) -> bool:
+    steps(measures, Canary.BEFORE)
+    return measures.profiler is None and measures.choose() is measures.modules
+
+
+def test_the_users_variable_turns_it_off(folder: Path) -> None:
+    with standin.environment(LITD_PROFILER="off"):
+        assert modules_only(prepared()[0])
+    assert not folder.exists()
+
+
+def test_a_denied_stack_is_left_alone_unless_the_user_says_on(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    old = torch()
+    old.version.cuda = "12.4"
+    at = Place("job", 0, 0, 8, 8)
+    measures = Measures(old, 0)
+    assert measures.prepare("job", at) == {}
+    assert modules_only(measures)
+    assert "pytorch/pull/146604" in caplog.text
+    with standin.environment(LITD_PROFILER="on"):
+        measures = Measures(old, 0)
+        assert "profiler" in measures.prepare("job", at)
+        measures.close()
+
+
+def test_a_torch_that_tells_no_runtime_has_none(folder: Path) -> None:
+    odd = torch()
+    odd.version.cuda = None
+    measures = Measures(odd, 0)
+    assert measures.prepare("job", Place("job", 0, 0, 8, 8)) == {}
+
+
+def test_beside_another_profiler_modules_are_timed_and_nobody_else_is_told(folder: Path) -> None:
+    with standin.environment(CUDA_INJECTION64_PATH="/opt/nsys.so"):
+        measures, told = prepared()
+        assert modules_only(measures)
+        assert told == []
+    later, _ = prepared("a later job")
+    assert later.canary is not None
+    later.close()
+
+
+def test_a_profiler_that_is_loaded_later_has_its_events(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("litd.measures.WATCH_SECONDS", 0.0)
+    measures, told = prepared()
+    measures.watch()
+    assert measures.profiler is not None
+    monkeypatch.setitem(sys.modules, "cupti", ModuleType("cupti"))
+    measures.watch()
+    assert modules_only(measures)
+    assert told == []
+
+
+def test_a_folder_that_cant_be_written_to_costs_the_profiler_and_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_all: Any, **_more: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("litd.stacks.NodeRecord.enter", full)
+        assert modules_only(prepared()[0])
+    settled(folder)
+    measures, told = prepared()
+    monkeypatch.setattr("litd.measures.WATCH_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr("litd.stacks.NodeRecord.look", full)
+        patch.setattr("litd.stacks.NodeRecord.settle", full)
+        patch.setattr("litd.stacks.NodeRecord.leave", full)
+        patch.setattr("litd.markers.Path.touch", full)
+        measures.watch()
+        steps(measures, BASELINE)
+        # A process that dies of it would leave no mark.
+        assert measures.choose() is measures.modules
+        assert measures.profiler is not None
+        measures.failed(ProfilerError("the profiler failed"))
+        assert measures.choose() is measures.modules
+        measures.close()
+    assert [notice.kind for notice in told] == [Kind.PROFILING_OFF]
+
+
+def collected(measures: Measures, *losses: Loss) -> None:
+    for loss in losses:
+        measures._collected(loss, f"the profiler has {loss.name.lower()}")
+
+
+def test_a_stack_that_loses_nothing_for_so_long_is_good(folder: Path) -> None:
+    settled(folder)
+    measures, told = prepared()
+    collected(measures, *[Loss.NOTHING] * (GOOD - 1), Loss.SOME, *[Loss.NOTHING] * (GOOD - 1))
+    assert told == []
+    collected(measures, Loss.NOTHING)
+    [notice] = told
+    assert (notice.kind, notice.samples) == (Kind.PROFILING_SAFE, GOOD)
+    assert NodeRecord(folder, stacks.of(torch()), "x").look() == Verdict(State.GOOD)
+    collected(measures, *[Loss.NOTHING] * GOOD)
+    assert len(told) == 1
+    # A litd that has forgotten hears of the samples again.
+    welcomed(measures, Profiling.TRY)
+    assert told[-1].samples == 2 * GOOD
+    measures.close()
+
+
+def test_a_profiler_that_sees_no_kernel_is_off_for_the_node(folder: Path) -> None:
+    settled(folder)
+    measures, told = prepared()
+    collected(measures, Loss.ALL, Loss.ALL, Loss.NOTHING, Loss.ALL, Loss.ALL)
+    assert measures.profiler is not None
+    collected(measures, Loss.ALL)
+    assert modules_only(measures)
+    assert [notice.kind for notice in told] == [Kind.PROFILING_OFF]
+    assert NodeRecord(folder, stacks.of(torch()), "x").enter().state is State.OFF
+
+
+def test_kernels_that_another_profiler_has_speak_against_nobody(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(folder)
+    measures, told = prepared()
+    monkeypatch.setattr(others, "loaded", lambda: ["/opt/nsight/libToolsInjection64.so"])
+    collected(measures, *[Loss.ALL] * 3)
+    assert modules_only(measures)
+    assert [notice.kind for notice in told] == [Kind.UNSPECIFIED]
+    assert NodeRecord(folder, stacks.of(torch()), "another").enter().state is State.PASSED
+    # And so it is where torch's profiler says itself that it is in use.
+    measures, told = prepared("a third")
+    measures.failed(ProfilerError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"))
+    assert modules_only(measures)
+    assert [notice.kind for notice in told] == [Kind.UNSPECIFIED]
+
+
+@pytest.mark.parametrize(
+    "losses", [[Loss.UNTAKEN], [*[Loss.NOTHING, Loss.SOME] * (LOSSES - 1), Loss.SOME]]
+)
+def test_a_job_whose_kernels_cant_be_had_times_modules(
+    folder: Path, losses: list[Loss], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled(folder)
+    monkeypatch.setattr("litd.measures.WATCH_SECONDS", 0.0)
+    measures, told = prepared()
+    other_rank, other_told = prepared()
+    other_job, _ = prepared("another job")
+    collected(measures, *losses)
+    assert modules_only(measures)
+    assert [notice.kind for notice in told] == [Kind.UNSPECIFIED]
+    # Kernels of one rank are compared with kernels of the others.
+    for one in (other_rank, other_job):
+        one.watch()
+    assert modules_only(other_rank)
+    assert other_told == []
+    assert other_job.profiler is not None
+    other_job.close()
+
+
+def marks(folder: Path) -> list[Path]:
+    return list(folder.glob("*.profiling"))
+
+
+def test_a_mark_is_there_for_as_long_as_a_profiled_iteration_lasts(folder: Path) -> None:
+    settled(folder)
+    measures, _ = prepared()
+    steps(measures, BASELINE)
+    assert marks(folder) == []
+    assert measures.choose() is measures.profiler
+    assert len(marks(folder)) == 1
+    steps(measures, 1, measured=True)
+    assert marks(folder) == []
+    # The user's own profiler runs: there was nothing to survive.
+    measures.choose()
+    steps(measures, 1)
+    assert marks(folder) == []
+    measures.choose()
+    measures.close()
+    assert marks(folder) == []
+
+
+def test_the_canarys_mark_stays_until_its_verdict(folder: Path) -> None:
+    measures, _ = prepared()
+    steps(measures, Canary.BEFORE)
+    measures.choose()
+    steps(measures, 1, measured=True)
+    steps(measures, Canary.AFTER)
+    assert len(marks(folder)) == 1
+    steps(measures, Canary.SETTLE)
+    measures.watch()
+    assert marks(folder) == []
+    measures.close()
 
 
 def test_a_canary_profiles_once_and_then_waits_for_its_verdict(folder: Path) -> None:
@@ -125,7 +326,7 @@ def test_a_canary_profiles_once_and_then_waits_for_its_verdict(folder: Path) -> 
 
 def settled(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    NodeRecord(folder, stacks.of(torch()), "an earlier job").settle("passed")
+    NodeRecord(folder, stacks.of(torch()), "an earlier job").settle(State.PASSED)
 
 
 def noisy(measures: Measures, count: int, seconds: float, chance: random.Random) -> None:
@@ -207,7 +408,7 @@ def test_what_another_rank_finds_out_holds_for_this_one(
 ) -> None:
     monkeypatch.setattr("litd.measures.WATCH_SECONDS", 0.0)
     measures, told = prepared()
-    NodeRecord(folder, stacks.of(torch()), "job").settle("off", "it is slower")
+    NodeRecord(folder, stacks.of(torch()), "job").settle(State.OFF, "it is slower")
     measures.watch()
     assert measures.choose() is measures.modules
     assert len(told) == 1
@@ -220,7 +421,7 @@ def test_a_job_that_ends_early_leaves_the_canary_to_the_next(folder: Path) -> No
     later, _ = prepared("a later job")
     assert later.canary is not None
     later.close()
-    assert NodeRecord(folder, stacks.of(torch()), "x").enter() == Verdict("canary")
+    assert NodeRecord(folder, stacks.of(torch()), "x").enter() == Verdict(State.CANARY)
 
 
 def welcomed(measures: Measures, profiling: Profiling, reason: str = "") -> None:
@@ -278,11 +479,9 @@ def test_what_another_user_has_tried_needs_no_canary(folder: Path) -> None:
 
 
 def test_a_process_that_died_of_its_profiler_is_told_to_litd(folder: Path) -> None:
-    record = NodeRecord(folder, stacks.of(torch()), "a job that died")
     folder.mkdir(mode=0o700, exist_ok=True)
-    record._me = [1, 1]
-    record.enter()
-    record.profiling(is_on=True)
+    boot, space = markers.boot(), markers._namespace()
+    (folder / f"{stacks.of(torch()).key}.{boot}.{space}.1.1.profiling").touch()
     measures, told = prepared()
     assert measures.profiler is None
     [notice] = told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
@@ -14,28 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from litd import stacks
-from litd.stacks import Canary, NodeRecord, Stack, Verdict
+from litd import markers, others, stacks
+from litd.stacks import Canary, NodeRecord, Stack, State, Verdict
 
 STACK = Stack("2.9.1", "cuda 12.8", "cupti 12.8.90")
-
-
-def test_nothing_is_allowed_that_is_not_on_the_list(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert not STACK.is_allowed()
-    fake = tmp_path / "stacks.py"
-    entry = {"torch": "2.9.1", "runtime": "cuda 12.8", "profiler": "cupti 12.8.90"}
-    (tmp_path / "stacks.json").write_text(json.dumps({"allowed": [entry]}))
-    monkeypatch.setattr(stacks, "__file__", str(fake))
-    assert STACK.is_allowed()
-    assert not Stack("2.9.1", "cuda 12.8", "cupti 12.8.91").is_allowed()
-    assert not Stack("2.9.1", "cuda 12.8", stacks.UNKNOWN).is_allowed()
-
-
-def test_the_list_in_the_package_is_empty_today() -> None:
-    text = Path(stacks.__file__).with_name("stacks.json").read_text("utf-8")
-    assert json.loads(text)["allowed"] == []
 
 
 def test_stacks_are_told_by_torch() -> None:
@@ -45,37 +26,50 @@ def test_stacks_are_told_by_torch() -> None:
     assert stacks.of(hip).runtime == "rocm 6.4"
     cpu = SimpleNamespace(__version__="1.13.0", version=SimpleNamespace(cuda=None, hip=None))
     assert stacks.of(cpu) == Stack("1.13.0", stacks.UNKNOWN, stacks.UNKNOWN)
+    assert not stacks.of(cpu).is_known
+
+
+def test_a_library_is_told_by_the_file_that_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(__version__="2.9.1", version=SimpleNamespace(cuda="77.1", hip=None))
+    hip = SimpleNamespace(__version__="2.12.0", version=SimpleNamespace(cuda=None, hip="7.2"))
+    assert stacks.of(cuda).profiler == "cupti unknown"
+    files = ["/opt/libcupti.so.2025.3.1", "/opt/rocm/lib/librocprofiler-sdk.so.1.1.0"]
+    monkeypatch.setattr(others, "loaded", lambda: files)
+    assert stacks.of(cuda).profiler == "cupti 2025.3.1"
+    assert stacks.of(hip).profiler == "rocprofiler-sdk 1.1.0"
+    files[1] = "/torch/lib/librocprofiler-sdk.so"
+    assert stacks.of(hip).profiler == "rocprofiler-sdk unknown"
 
 
 def test_one_job_goes_first_and_the_others_learn_from_it(tmp_path: Path) -> None:
     ours, theirs = (NodeRecord(tmp_path, STACK, job) for job in ("a", "b"))
-    assert ours.enter() == Verdict("canary")
-    assert NodeRecord(tmp_path, STACK, "a").enter() == Verdict("canary")
+    assert ours.enter() == Verdict(State.CANARY)
+    assert NodeRecord(tmp_path, STACK, "a").enter() == Verdict(State.CANARY)
     assert theirs.enter().state == "taken"
     assert theirs.look() is None
     # Another stack is another matter.
     other = Stack("2.10.0", STACK.runtime, STACK.profiler)
-    assert NodeRecord(tmp_path, other, "b").enter() == Verdict("canary")
-    ours.profiling(is_on=True)
-    ours.profiling(is_on=False)
-    ours.settle("passed")
-    assert theirs.enter() == Verdict("passed")
+    assert NodeRecord(tmp_path, other, "b").enter() == Verdict(State.CANARY)
+    ours.begin()
+    ours.end()
+    ours.settle(State.PASSED)
+    assert theirs.enter() == Verdict(State.PASSED)
 
 
 def test_off_is_for_good(tmp_path: Path) -> None:
     record = NodeRecord(tmp_path, STACK, "a")
     record.enter()
-    record.settle("off", "it hangs")
-    record.settle("passed")
-    assert NodeRecord(tmp_path, STACK, "b").enter() == Verdict("off", "it hangs")
-    assert record.look() == Verdict("off", "it hangs")
+    record.settle(State.OFF, "it hangs")
+    record.settle(State.PASSED)
+    assert NodeRecord(tmp_path, STACK, "b").enter() == Verdict(State.OFF, "it hangs")
+    assert record.look() == Verdict(State.OFF, "it hangs")
 
 
 def test_a_job_that_goes_before_it_knows_leaves_no_trace(tmp_path: Path) -> None:
     record = NodeRecord(tmp_path, STACK, "a")
     record.enter()
     record.leave()
-    assert NodeRecord(tmp_path, STACK, "b").enter() == Verdict("canary")
+    assert NodeRecord(tmp_path, STACK, "b").enter() == Verdict(State.CANARY)
 
 
 CHILD = """
@@ -85,7 +79,7 @@ from litd.stacks import NodeRecord, Stack
 record = NodeRecord(Path(sys.argv[1]), Stack("2.9.1", "cuda 12.8", "cupti 12.8.90"), "a")
 assert record.enter().state == "canary"
 if sys.argv[2] == "profiling":
-    record.profiling(is_on=True)
+    record.begin()
 os.kill(os.getpid(), 9)
 """
 
@@ -104,19 +98,105 @@ def test_a_job_that_dies_while_it_profiles_turns_profiling_off(
     assert NodeRecord(tmp_path, STACK, "b").enter().state == after
 
 
+CRASH = """
+import os, sys
+from pathlib import Path
+from litd.stacks import NodeRecord, Stack
+record = NodeRecord(Path(sys.argv[1]), Stack("2.9.1", "cuda 12.8", "cupti 12.8.90"), "a later job")
+print(record.enter().state.value)
+sys.stdout.flush()
+record.begin()
+os.abort()
+"""
+
+
+def crash(folder: Path) -> str:
+    """A job that profiles and dies of it; answers with what it was told first."""
+    child = subprocess.run(
+        [sys.executable, "-c", CRASH, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(stacks.__file__).parents[1])},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert child.returncode == -6
+    return child.stdout.strip()
+
+
+def test_a_job_that_dies_in_a_later_profiled_iteration_is_the_last_that_does(
+    tmp_path: Path,
+) -> None:
+    NodeRecord(tmp_path, STACK, "the first").settle(State.PASSED)
+    assert crash(tmp_path) == "passed"
+    # As when CUPTI is set up for the second time (pytorch#112507).
+    assert NodeRecord(tmp_path, STACK, "b").enter().state is State.OFF
+
+
+def test_one_death_is_not_held_against_a_good_stack_and_two_are(tmp_path: Path) -> None:
+    NodeRecord(tmp_path, STACK, "a").settle(State.GOOD)
+    assert crash(tmp_path) == "good"
+    # It may have been killed: the next job tries anew.
+    assert crash(tmp_path) == "canary"
+    assert NodeRecord(tmp_path, STACK, "b").enter().state is State.OFF
+
+
+def test_a_good_stack_that_was_good_again_is_forgiven(tmp_path: Path) -> None:
+    record = NodeRecord(tmp_path, STACK, "a")
+    record.settle(State.GOOD)
+    for _ in range(3):
+        crash(tmp_path)
+        assert record.enter().state is State.CANARY
+        record.settle(State.PASSED)
+        record.settle(State.GOOD)
+        record.settle(State.PASSED)
+        assert record.look() == Verdict(State.GOOD)
+
+
+def test_a_process_of_another_container_that_profiles_is_alive(tmp_path: Path) -> None:
+    NodeRecord(tmp_path, STACK, "a").settle(State.PASSED)
+    boot = markers.boot()
+    mark = tmp_path / f"{STACK.key}.{boot}.1.2.3.profiling"
+    mark.touch()
+    assert NodeRecord(tmp_path, STACK, "b").enter().state is State.PASSED
+    # Nobody profiles for so long.
+    os.utime(mark, (0, 0))
+    assert NodeRecord(tmp_path, STACK, "b").enter().state is State.OFF
+    assert not mark.exists()
+
+
+def test_marks_of_an_earlier_boot_say_nothing(tmp_path: Path) -> None:
+    mark = tmp_path / f"{STACK.key}.another.1.2.3.profiling"
+    mark.touch()
+    assert NodeRecord(tmp_path, STACK, "b").enter().state is State.CANARY
+    assert not mark.exists()
+
+
+def test_a_job_whose_kernels_cant_be_had_times_modules_in_all_its_ranks(tmp_path: Path) -> None:
+    record = NodeRecord(tmp_path, STACK, "a")
+    record.settle(State.PASSED)
+    record.time_modules("too many kernels")
+    other_rank = NodeRecord(tmp_path, STACK, "a")
+    assert other_rank.look() == Verdict(State.MODULES, "too many kernels")
+    assert other_rank.enter().state is State.MODULES
+    assert NodeRecord(tmp_path, STACK, "b").enter() == Verdict(State.PASSED)
+    for number in range(50):
+        NodeRecord(tmp_path, STACK, f"job {number}").time_modules("")
+    assert record.look() == Verdict(State.PASSED)
+
+
 def test_what_was_learned_before_a_boot_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = NodeRecord(tmp_path, STACK, "a")
     record.enter()
-    record.settle("off", "it hangs")
-    monkeypatch.setattr(stacks, "_boot", lambda: "another")
-    assert record.enter() == Verdict("canary")
+    record.settle(State.OFF, "it hangs")
+    monkeypatch.setattr(stacks, "boot", lambda: "another")
+    assert record.enter() == Verdict(State.CANARY)
 
 
 def test_a_damaged_file_is_as_none(tmp_path: Path) -> None:
     (tmp_path / f"{STACK.key}.json").write_text("{")
-    assert NodeRecord(tmp_path, STACK, "a").enter() == Verdict("canary")
+    assert NodeRecord(tmp_path, STACK, "a").enter() == Verdict(State.CANARY)
 
 
 def test_a_folder_that_others_can_write_to_is_not_believed(
@@ -150,7 +230,7 @@ def test_what_another_user_lays_into_tmp_keeps_no_job_from_a_folder(
     assert folder.stat().st_mode & 0o777 == 0o700
     # Other jobs of this user keep theirs there, too.
     assert stacks.runtime_directory() == folder
-    assert NodeRecord(folder, STACK, "a").enter() == Verdict("canary")
+    assert NodeRecord(folder, STACK, "a").enter() == Verdict(State.CANARY)
     if os.getuid() == 0:
         usual.unlink()
         usual.mkdir()
@@ -179,10 +259,10 @@ def canary(after: Callable[[int], float], steps: int = Canary.AFTER + Canary.SET
 
 def test_a_job_that_goes_on_as_fast_passes() -> None:
     now = Canary.BEFORE + 2 + Canary.AFTER + Canary.SETTLE
-    assert canary(lambda _: 1.0).verdict(now) == Verdict("passed")
+    assert canary(lambda _: 1.0).verdict(now) == Verdict(State.PASSED)
     # The first iterations after it are slower, and that is over.
     assert canary(lambda step: 1.5 if step < Canary.SETTLE else 1.0).verdict(now) == (
-        Verdict("passed")
+        Verdict(State.PASSED)
     )
 
 
