@@ -107,6 +107,7 @@ async fn respond(
         (&Method::GET, "/v1/trial") => json(StatusCode::OK, &hub.borrow().trials()),
         (&Method::GET, "/v1/trace") => json(StatusCode::OK, &traceable(&hub)),
         (&Method::POST, "/v1/trace") => trace(&hub, admins, caller, seat, request).await,
+        (&Method::GET, "/v1/stacks") => json(StatusCode::OK, &hub.borrow().stacks()),
         (&Method::POST, "/v1/command") => {
             command(&hub, admins, caller, seat, request, from_json).await
         }
@@ -119,12 +120,13 @@ async fn respond(
         }
         (_, "/v1/lease") => wrong_method("PUT, DELETE"),
         (_, "/v1/trace") => wrong_method("GET, POST"),
-        (_, "/v1/status" | "/v1/events" | "/v1/trial") => wrong_method("GET"),
+        (_, "/v1/status" | "/v1/events" | "/v1/trial" | "/v1/stacks") => wrong_method("GET"),
         (_, "/v1/command") => wrong_method("POST"),
         (_, path) => problem(
             StatusCode::NOT_FOUND,
             format!(
-                "nothing is at {path}; there are /v1/status, /v1/events, /v1/trial, /v1/trace, /v1/lease and /v1/command"
+                "nothing is at {path}; there are /v1/status, /v1/events, /v1/trial, /v1/stacks, /v1/trace, /v1/lease \
+                 and /v1/command"
             ),
         ),
     }

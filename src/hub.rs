@@ -8,7 +8,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use litd_api::{Command, Done, Events, Problem, Status, Trials};
+use litd_api::{Command, Done, Events, Problem, Stacks, Status, Trials};
 use litd_core::{
     AboveSafe, Core, Crowd, DeviceId, Effect, Event, Home, Owners, Peer, Progress, Reply, SessionId,
 };
@@ -293,6 +293,12 @@ impl Hub {
     #[must_use]
     pub fn trials(&self) -> Trials {
         self.core.trials()
+    }
+
+    /// The results of profilers on this node.
+    #[must_use]
+    pub fn stacks(&self) -> Stacks {
+        self.core.stacks()
     }
 
     /// The state of everything.

@@ -5,7 +5,7 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Delete learned caps, so that jobs start with equal ones, and bans of profilers
+/// Delete learned caps, so that jobs start with equal ones, and results of profilers
 ///
 /// Root and litd's admin group may do this.
 #[derive(clap::Args)]

@@ -22,6 +22,7 @@ mod replay;
 mod restore;
 mod resume;
 mod show;
+mod stacks;
 mod status;
 mod svg;
 mod top;
@@ -73,6 +74,7 @@ enum Command {
     Resume(resume::Args),
     Trace(trace::Args),
     Trial(trial::Args),
+    Stacks(stacks::Args),
     Forget(forget::Args),
     #[command(hide = true)]
     Packaging(packaging::Args),
@@ -127,6 +129,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Resume(args) => resume::run(args, cli.json),
         Command::Trace(args) => trace::run(args, cli.json),
         Command::Trial(args) => trial::run(args, cli.json),
+        Command::Stacks(args) => stacks::run(args, cli.json),
         Command::Forget(args) => forget::run(args, cli.json),
         Command::Packaging(args) => packaging::run(args),
     }

@@ -144,6 +144,7 @@ fn what_a_hook_has_to_tell_is_logged_a_few_times() {
     let notice = FromHook::Notice(Notice {
         kind: NoticeKind::ProfilingOff,
         text: "slower since it was profiled\nerror: forged".to_owned(),
+        samples: 0,
     });
     for _ in 0..20 {
         assert!(job.send_frame(3, &notice.encode()));

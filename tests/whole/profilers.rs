@@ -1,6 +1,6 @@
 //! What the node remembers of profilers, and tells the hooks.
 
-use litd_api::Command;
+use litd_api::{Command, OffStack, Stacks};
 use litd_proto::client::Client;
 use litd_proto::{Bye, FromHook, Hello, Notice, NoticeKind, Profiling, ToHook, Welcome};
 
@@ -33,8 +33,32 @@ fn rank(stand: &Stand, job: &str, gpu: usize, versions: &[(&str, &str)]) -> (Cli
 fn tell(client: &mut Client, kind: NoticeKind, text: &str) {
     let text = text.to_owned();
     client
-        .send(&FromHook::Notice(Notice { kind, text }))
+        .send(&FromHook::Notice(Notice {
+            kind,
+            text,
+            samples: 0,
+        }))
         .unwrap();
+}
+
+/// Tells that so many samples in a row had no loss.
+fn tell_of_samples(stand: &Stand, client: &mut Client, samples: u32) {
+    let text = format!("nothing lost in {samples}");
+    let said = format!("says: {text}");
+    let kind = NoticeKind::ProfilingSafe;
+    let notice = Notice {
+        kind,
+        text,
+        samples,
+    };
+    client.send(&FromHook::Notice(notice)).unwrap();
+    wait_for("notice", || stand.said().contains(&said));
+}
+
+fn stacks(stand: &Stand) -> Stacks {
+    let (status, body) = stand.ask("GET", "/v1/stacks", "");
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
 }
 
 fn leave(stand: &Stand, mut client: Client) {
@@ -104,5 +128,95 @@ fn one_job_tries_a_profiler_and_the_others_wait_for_its_word() {
     let (fourth, welcome) = rank(&stand, "fourth", 3, &CUPTI[..2]);
     assert_eq!(welcome.profiling, Profiling::Unspecified);
     drop((first, second, third, fourth));
+    stand.stop();
+}
+
+#[test]
+fn twenty_samples_without_a_loss_make_a_profiler_good_over_a_restart_and_on_another_node() {
+    const SOFTWARE: &str = "torch 2.9.1, cuda 12.8, cupti 12.8.90";
+    let mut stand = Stand::real(&quick("gpu-red"));
+    let (mut first, welcome) = rank(&stand, "first", 0, &CUPTI);
+    assert_eq!(welcome.profiling, Profiling::Try);
+    tell_of_samples(&stand, &mut first, 19);
+    assert_eq!(stacks(&stand), Stacks::default());
+    tell_of_samples(&stand, &mut first, 20);
+    let known = stacks(&stand);
+    assert_eq!(known.good.len(), 1);
+    assert_eq!(known.good[0].software, SOFTWARE);
+    assert_eq!((known.good[0].users, known.good[0].for_all), (1, false));
+    leave(&stand, first);
+    assert_eq!(stand.terminate(), Some(0));
+    stand.start();
+    let (second, welcome) = rank(&stand, "second", 1, &CUPTI);
+    assert_eq!(welcome.profiling, Profiling::Safe);
+    drop(second);
+    stand.stop();
+
+    let stand = Stand::real(&quick("gpu-red"));
+    let mut imported = known.clone();
+    imported.off.push(OffStack {
+        software: "torch 2.6.0, cuda 12.6, cupti 12.6.80".to_owned(),
+        reason: "it hangs".to_owned(),
+        for_all: true,
+    });
+    stand.command(&Command::ImportStacks { stacks: imported });
+    let (_second, welcome) = rank(&stand, "second", 1, &CUPTI);
+    assert_eq!(welcome.profiling, Profiling::Safe);
+    let hanging = [
+        ("torch", "2.6.0"),
+        ("cuda", "12.6"),
+        ("profiler", "cupti 12.6.80"),
+    ];
+    let (_third, welcome) = rank(&stand, "third", 2, &hanging);
+    assert_eq!(welcome.profiling, Profiling::Off);
+    assert_eq!(welcome.profiling_reason, "it hangs");
+    let mut odd = known;
+    odd.good[0].software = "two\nlines".to_owned();
+    let (status, why) = stand.try_command(&Command::ImportStacks { stacks: odd });
+    assert_eq!(status, 409);
+    assert!(why.contains("no software of a profiler"), "{why}");
+    stand.stop();
+}
+
+#[test]
+fn the_administrators_key_turns_profilers_off_for_jobs_that_run_and_for_new_ones() {
+    let mut stand = Stand::real(&quick("gpu-red"));
+    let (mut first, welcome) = rank(&stand, "first", 0, &CUPTI);
+    assert_eq!(welcome.profiling, Profiling::Try);
+    let (mut other, welcome) = rank(&stand, "modules", 1, &CUPTI[..2]);
+    assert_eq!(welcome.profiling, Profiling::Unspecified);
+    stand.reload(&(quick("gpu-red") + "sampling.profiler = \"off\"\n"));
+    let told = loop {
+        match first.receive(SOON).unwrap() {
+            Some(ToHook::Welcome(welcome)) => break welcome,
+            Some(_) => {}
+            None => panic!("litd has closed the connection"),
+        }
+    };
+    // A hook that waits keeps nothing of it, as it would of harm.
+    assert_eq!(told.profiling, Profiling::Wait);
+    assert!(
+        told.profiling_reason
+            .contains("sampling.profiler = \"off\""),
+        "{}",
+        told.profiling_reason
+    );
+    assert_eq!(told.protocol, 1);
+    let (third, welcome) = rank(&stand, "third", 2, &CUPTI);
+    assert_eq!(welcome.profiling, Profiling::Wait);
+    leave(&stand, third);
+    leave(&stand, first);
+    stand.reload(&quick("gpu-red"));
+    let read = |stand: &Stand| stand.said().matches("configuration read anew").count();
+    wait_for("configuration", || read(&stand) == 2);
+    let (third, welcome) = rank(&stand, "third", 2, &CUPTI);
+    assert_eq!(welcome.profiling, Profiling::Try);
+    // A hook that would not profile has heard nothing of it.
+    let reason = String::new();
+    other.send(&FromHook::Bye(Bye { reason })).unwrap();
+    while let Ok(Some(message)) = other.receive(SOON) {
+        assert!(matches!(message, ToHook::Directive(_)), "{message:?}");
+    }
+    drop(third);
     stand.stop();
 }

@@ -3,7 +3,7 @@
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
-use crate::Mode;
+use crate::{Mode, Stacks};
 
 /// A change that root or the admin group may ask for. It is logged with the caller's uid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,8 +41,13 @@ pub enum Command {
         /// The device's address; absent: all.
         device: Option<String>,
     },
-    /// Forgets learned distributions.
+    /// Forgets learned distributions, and what is known of profilers.
     Forget,
+    /// Takes over what another node knows of profilers, for all users.
+    ImportStacks {
+        /// The other node's results.
+        stacks: Stacks,
+    },
     /// Begins a trial: blocks with the caps found (A) and with the balanced ones (B) alternate on
     /// a job that is steered.
     StartTrial {

@@ -8,6 +8,7 @@
 //! | `GET /v1/trial` | | [`Trials`] | read |
 //! | `GET /v1/trace` | | [`Traceable`] | read |
 //! | `POST /v1/trace` | [`TraceWish`] | [`WishedTraces`] | write |
+//! | `GET /v1/stacks` | | [`Stacks`] | read |
 //! | `PUT /v1/lease` | [`Lease`] | [`Done`] | write |
 //! | `DELETE /v1/lease` | | [`Done`] | write |
 //! | `POST /v1/command` | [`Command`] | [`Done`] | write |
@@ -20,6 +21,7 @@ pub mod audit;
 mod command;
 mod crc;
 mod event;
+mod stacks;
 mod status;
 mod trace;
 mod trial;
@@ -27,6 +29,7 @@ mod trial;
 pub use command::{Command, Done, Lease, Problem};
 pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
+pub use stacks::{GoodStack, OffStack, STACKS_VERSION, Stacks, StacksFile};
 pub use status::{
     AnnouncedJob, BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus,
     LeaseStatus, Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus, RankStatus, Status,

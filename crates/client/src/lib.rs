@@ -19,7 +19,9 @@ pub mod lease;
 use std::path::Path;
 use std::time::Duration;
 
-use litd_api::{Command, Done, Events, Status, TraceWish, Traceable, Trials, WishedTraces};
+use litd_api::{
+    Command, Done, Events, Stacks, Status, TraceWish, Traceable, Trials, WishedTraces,
+};
 
 pub use error::ControlError;
 pub use follow::{Follow, News};
@@ -74,6 +76,14 @@ impl Client {
     /// As [`Self::status`].
     pub fn trials(&self) -> Result<Trials, ControlError> {
         self.ask(&Request::Get("/v1/trial".into()))
+    }
+
+    /// The results of profilers on the node.
+    ///
+    /// # Errors
+    /// As [`Self::status`].
+    pub fn stacks(&self) -> Result<Stacks, ControlError> {
+        self.ask(&Request::Get("/v1/stacks".into()))
     }
 
     /// Has the daemon do something.

@@ -59,8 +59,9 @@ impl<S: Store> Core<S> {
             Command::Forget => {
                 self.learned.forget();
                 self.save_learned();
-                Ok("learned distributions and profilers that are off are forgotten".to_owned())
+                Ok("learned distributions and results of profilers are forgotten".to_owned())
             }
+            Command::ImportStacks { stacks } => self.import_stacks(&stacks),
         };
         match &outcome {
             Ok(_) => self.settle_up(),
@@ -308,6 +309,7 @@ impl<S: Store> Core<S> {
             || config.node != self.config.node;
         self.forget_higher_override(&config);
         let lifted = lifted(&self.config, &config);
+        let profilers = config.sampling.profiler != self.config.sampling.profiler;
         self.config = config;
         self.note(Note::info(EventKind::Daemon, "configuration read anew"));
         if !lifted.is_empty() {
@@ -336,6 +338,9 @@ impl<S: Store> Core<S> {
         for name in names {
             self.tell_hooks(&name);
         }
+        if profilers {
+            self.tell_of_profilers_anew();
+        }
     }
 }
 
@@ -358,6 +363,11 @@ fn in_words(command: &Command) -> String {
         ),
         Command::StopTrial => "end of the trial".to_owned(),
         Command::Forget => "forget what was learned".to_owned(),
+        Command::ImportStacks { stacks } => format!(
+            "take over results of profilers: {} good, {} off",
+            stacks.good.len(),
+            stacks.off.len()
+        ),
         Command::BeginJob { job, opt_out, .. } => {
             let out = if *opt_out { ", which opts out" } else { "" };
             format!("job {:.128} begins{out}", job.escape_debug().to_string())

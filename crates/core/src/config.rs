@@ -240,10 +240,22 @@ impl Default for Jobs {
     }
 }
 
+/// Whether hooks may use profilers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UseOfProfilers {
+    /// Where nothing speaks against it.
+    Auto,
+    /// Nowhere: they time modules.
+    Off,
+}
+
 /// How often iterations are profiled. While adjusting, `law.calibration.sampling_period` rules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sampling {
+    /// Whether hooks may use profilers.
+    pub profiler: UseOfProfilers,
     /// Every how many iterations one is profiled once the job has converged; 0: none.
     pub converged_period: u64,
     /// The share of a job's time that measuring iterations may take. Where it would take more, measured iterations
@@ -262,6 +274,7 @@ pub struct Sampling {
 impl Default for Sampling {
     fn default() -> Self {
         Self {
+            profiler: UseOfProfilers::Auto,
             converged_period: 1000,
             most_overhead: 0.01,
             steady_temperature: Kelvins(4.0),

@@ -445,6 +445,7 @@ impl<S: Store> Core<S> {
                 job: name.clone(),
                 rank: hello.rank,
             };
+            session.protocol = protocol;
             session.name_room = Room::new(Table::Names.of_a_gpu(gpus));
         }
         if let Some(old) = replaced {

@@ -9,7 +9,7 @@ use litd_policies::Policy;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
-use crate::profilers::{ProfilerOff, Profilers};
+use crate::profilers::{ProfilerGood, ProfilerOff, Profilers};
 use crate::store::Store;
 
 /// The version written, and the only one read.
@@ -149,6 +149,7 @@ struct Written<'a> {
     version: u64,
     distributions: &'a [Distribution],
     profilers_off: &'a [ProfilerOff],
+    profilers_good: &'a [ProfilerGood],
 }
 
 #[derive(Deserialize)]
@@ -160,6 +161,8 @@ struct Read {
     distributions: Vec<serde_json::Value>,
     #[serde(default)]
     profilers_off: Vec<serde_json::Value>,
+    #[serde(default)]
+    profilers_good: Vec<serde_json::Value>,
 }
 
 impl Learned {
@@ -188,8 +191,10 @@ impl Learned {
         let mut lost = 0;
         let off = read.profilers_off.into_iter();
         let off = off.filter_map(|value| serde_json::from_value::<ProfilerOff>(value).ok());
+        let good = read.profilers_good.into_iter();
+        let good = good.filter_map(|value| serde_json::from_value::<ProfilerGood>(value).ok());
         let mut learned = Self {
-            profilers: Profilers::with(off.collect()),
+            profilers: Profilers::with(off.collect(), good.collect()),
             ..Self::default()
         };
         for value in read.distributions {
@@ -213,6 +218,7 @@ impl Learned {
             version: VERSION,
             distributions: &self.distributions,
             profilers_off: self.profilers.off(),
+            profilers_good: self.profilers.good(),
         };
         let mut bytes = serde_json::to_vec_pretty(&written)?;
         bytes.push(b'\n');

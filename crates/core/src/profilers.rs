@@ -2,20 +2,25 @@
 //!
 //! A profiler that has done harm to a user's job stays off in that user's jobs, with that software, until an
 //! administrator forgets it. Once jobs of two of the node's own users, or of its root, have reported harm, it
-//! stays off in everybody's. The results are on disk, with what else was learned. A user's first use of a software
-//! is left to one job. Reports of one user change nothing for others, because anybody with a GPU can report
-//! anything; nor do reports of one pod, which can have any users ([`Tenant`]).
+//! stays off in everybody's. A user's first use of a software is left to one job. Once a process of a user's has had
+//! [`ENOUGH_SAMPLES`] without a loss, the software is good for that user. The results are on disk, with what else was
+//! learned. Reports of one user change nothing for others, because anybody with a GPU can report anything; nor do
+//! reports of one pod, which can have any users ([`Tenant`]). An administrator's word counts for all: he brings
+//! results from other nodes (`litctl stacks import`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use litd_api::EventKind;
-use litd_proto::{Hello, Notice, NoticeKind, Profiling, Welcome};
+use litd_api::{EventKind, GoodStack, OffStack, Problem, Stacks};
+use litd_proto::{Hello, Notice, NoticeKind, Profiling, ToHook, Welcome};
 use serde::{Deserialize, Serialize};
 
+use crate::admin::problem;
+use crate::config::UseOfProfilers;
 use crate::core::Core;
 use crate::event::SessionId;
 use crate::owners::Owners;
 use crate::record::Note;
+use crate::session::Stage;
 use crate::store::Store;
 use crate::tenant::Tenant;
 
@@ -27,6 +32,9 @@ const KEPT_OF_A_USER: usize = 8;
 
 /// Once jobs of so many users have reported harm, the profiler is off for everybody.
 const ENOUGH: usize = 2;
+
+/// After so many samples in a row without a loss a profiler is good, as hooks count them.
+const ENOUGH_SAMPLES: u32 = 20;
 
 /// How many of those who reported are named.
 const NAMED: usize = 8;
@@ -108,6 +116,31 @@ impl ProfilerOff {
     }
 }
 
+/// A profiler that has passed its first use, and then has lost nothing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProfilerGood {
+    /// The software, as in [`ProfilerOff`].
+    pub software: String,
+    /// When that was told last, in seconds since 1970.
+    pub unix_seconds: f64,
+    /// The users and pods whose jobs have found it good.
+    #[serde(default)]
+    pub tenants: BTreeSet<Tenant>,
+    /// An administrator says so: it is good for all.
+    #[serde(default)]
+    pub imported: bool,
+}
+
+impl ProfilerGood {
+    fn is_for(&self, whose: &Tenant) -> bool {
+        self.imported || self.tenants.contains(whose)
+    }
+
+    fn is_told_by_only(&self, whose: &Tenant) -> bool {
+        !self.imported && self.tenants.len() == 1 && self.tenants.contains(whose)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
     /// The first job to use it, which tries it.
@@ -122,6 +155,8 @@ enum Known {
 pub struct Profilers {
     /// Profilers that are off, the latest last.
     off: Vec<ProfilerOff>,
+    /// Profilers that are good, the latest last.
+    good: Vec<ProfilerGood>,
     /// Results by user and software, until the next start.
     known: BTreeMap<(Tenant, String), Known>,
 }
@@ -139,18 +174,30 @@ fn software(hello: &Hello) -> Option<String> {
     Some(shortened(&format!("torch {torch}, {runtime}, {library}")))
 }
 
+fn is_software(text: &str) -> bool {
+    !text.is_empty() && text.chars().count() <= LONGEST && !text.contains(char::is_control)
+}
+
 fn shortened(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }
 
 impl Profilers {
-    /// Profilers that are off, as read from disk.
-    pub(crate) fn with(mut off: Vec<ProfilerOff>) -> Self {
+    /// Profilers that are off and that are good, as read from disk.
+    pub(crate) fn with(mut off: Vec<ProfilerOff>, mut good: Vec<ProfilerGood>) -> Self {
         off.drain(..off.len().saturating_sub(KEPT));
+        good.drain(..good.len().saturating_sub(KEPT));
         Self {
             off,
+            good,
             known: BTreeMap::new(),
         }
+    }
+
+    /// Profilers that are good.
+    #[must_use]
+    pub fn good(&self) -> &[ProfilerGood] {
+        &self.good
     }
 
     /// Profilers that are off.
@@ -164,6 +211,10 @@ impl Profilers {
         let off = |off: &&ProfilerOff| off.software == software && off.is_for(whose);
         if let Some(off) = self.off.iter().find(off) {
             return (Profiling::Off, off.reason.clone());
+        }
+        let is_good = |good: &ProfilerGood| good.software == software && good.is_for(whose);
+        if self.good.iter().any(is_good) {
+            return (Profiling::Safe, String::new());
         }
         let key = (whose.clone(), software.to_owned());
         if !self.known.contains_key(&key) {
@@ -202,6 +253,7 @@ impl Profilers {
         unix_seconds: f64,
     ) -> Option<&ProfilerOff> {
         self.known.remove(&(whose.clone(), software.to_owned()));
+        self.no_longer_good(whose, software);
         let known = self.off.iter().position(|off| off.software == software);
         let at = match known {
             Some(at) => {
@@ -239,6 +291,113 @@ impl Profilers {
         }
     }
 
+    fn no_longer_good(&mut self, whose: &Tenant, software: &str) {
+        for good in &mut self.good {
+            if good.software == software {
+                good.tenants.remove(whose);
+            }
+        }
+        self.good
+            .retain(|good| good.imported || !good.tenants.is_empty());
+    }
+
+    /// A process of this user has lost nothing for long enough. Returns whether that is new.
+    fn is_good(&mut self, whose: &Tenant, software: &str, unix_seconds: f64) -> bool {
+        let off = |off: &ProfilerOff| off.software == software && off.is_for(whose);
+        if self.off.iter().any(off) {
+            return false;
+        }
+        match self.good.iter_mut().find(|it| it.software == software) {
+            Some(good) => {
+                good.unix_seconds = unix_seconds;
+                good.tenants.len() < KEPT && good.tenants.insert(whose.clone())
+            }
+            None => {
+                self.forget_oldest_good_of(whose);
+                self.keep_good(ProfilerGood {
+                    software: software.to_owned(),
+                    unix_seconds,
+                    tenants: BTreeSet::from([whose.clone()]),
+                    imported: false,
+                });
+                true
+            }
+        }
+    }
+
+    fn forget_oldest_good_of(&mut self, whose: &Tenant) {
+        let alone = |good: &ProfilerGood| good.is_told_by_only(whose);
+        if self.good.iter().filter(|it| alone(it)).count() >= KEPT_OF_A_USER
+            && let Some(oldest) = self.good.iter().position(alone)
+        {
+            self.good.remove(oldest);
+        }
+    }
+
+    fn keep_good(&mut self, good: ProfilerGood) {
+        self.good.push(good);
+        let extra = self.good.len().saturating_sub(KEPT);
+        self.good.drain(..extra);
+    }
+
+    /// Takes over what an administrator brings. What is off there for everybody is off here, too; what is good
+    /// there is good here unless it is off here. Returns how many are good and off by that.
+    fn import(&mut self, stacks: &Stacks, unix_seconds: f64) -> (usize, usize) {
+        let mut off = 0;
+        for it in stacks.off.iter().filter(|it| it.for_all) {
+            self.good.retain(|good| good.software != it.software);
+            self.off.retain(|known| known.software != it.software);
+            self.off.push(ProfilerOff {
+                software: it.software.clone(),
+                reason: shortened(&it.reason),
+                unix_seconds,
+                uids: BTreeSet::new(),
+                pods: BTreeSet::new(),
+            });
+            off += 1;
+        }
+        let extra = self.off.len().saturating_sub(KEPT);
+        self.off.drain(..extra);
+        let mut good = 0;
+        for it in &stacks.good {
+            let known = |known: &ProfilerOff| known.software == it.software && known.is_for_all();
+            if self.off.iter().any(known) {
+                continue;
+            }
+            let same = self
+                .good
+                .iter()
+                .position(|known| known.software == it.software);
+            let tenants = same.map(|at| self.good.remove(at).tenants);
+            self.keep_good(ProfilerGood {
+                software: it.software.clone(),
+                unix_seconds,
+                tenants: tenants.unwrap_or_default(),
+                imported: true,
+            });
+            good += 1;
+        }
+        (good, off)
+    }
+
+    /// The results, without users.
+    fn stacks(&self) -> Stacks {
+        let good = self.good.iter().map(|it| GoodStack {
+            software: it.software.clone(),
+            users: it.tenants.len(),
+            for_all: it.imported,
+        });
+        let off = self.off.iter().map(|it| OffStack {
+            software: it.software.clone(),
+            reason: it.reason.clone(),
+            for_all: it.is_for_all(),
+        });
+        Stacks {
+            good: good.collect(),
+            off: off.collect(),
+        }
+    }
+
     /// The first job to use it ran as before. Other jobs can't say so.
     fn passed(&mut self, whose: &Tenant, software: &str, job: &str) {
         if let Some(known) = self.known.get_mut(&(whose.clone(), software.to_owned()))
@@ -265,12 +424,76 @@ impl<S: Store> Core<S> {
             return;
         };
         let whose = self.tenant(session.peer.uid, session.home.as_ref());
-        let profilers = &mut self.learned.profilers;
-        (welcome.profiling, welcome.profiling_reason) =
-            profilers.tell(&whose, &software, &hello.job);
+        (welcome.profiling, welcome.profiling_reason) = self.word_on(&whose, &software, &hello.job);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.profiler = Some(software);
         }
+    }
+
+    /// Whether this user's job may use that profiler, and why not. A hook that is told to wait times modules, and
+    /// keeps nothing of it: an administrator's "off" is no result.
+    fn word_on(&mut self, whose: &Tenant, software: &str, job: &str) -> (Profiling, String) {
+        match self.config.sampling.profiler {
+            UseOfProfilers::Auto => self.learned.profilers.tell(whose, software, job),
+            UseOfProfilers::Off => {
+                let why = "this node's litd.toml has sampling.profiler = \"off\"";
+                (Profiling::Wait, why.to_owned())
+            }
+        }
+    }
+
+    /// The administrator has turned profilers on or off: hooks that would use one are told.
+    pub(crate) fn tell_of_profilers_anew(&mut self) {
+        let sessions = self.sessions.iter().filter_map(|(&id, session)| {
+            let Stage::Attached { job, .. } = &session.stage else {
+                return None;
+            };
+            let software = session.profiler.clone()?;
+            let whose = self.tenant(session.peer.uid, session.home.as_ref());
+            Some((id, whose, software, job.clone(), session.protocol))
+        });
+        for (id, whose, software, job, protocol) in sessions.collect::<Vec<_>>() {
+            let (profiling, profiling_reason) = self.word_on(&whose, &software, &job);
+            let directive = self.jobs.get(&job).map(|job| job.directive);
+            let welcome = Welcome {
+                protocol,
+                daemon: env!("CARGO_PKG_VERSION").to_owned(),
+                directive: directive.unwrap_or_default(),
+                profiling,
+                profiling_reason,
+            };
+            self.send(id, &ToHook::Welcome(welcome));
+        }
+    }
+
+    /// The results of profilers on this node.
+    #[must_use]
+    pub fn stacks(&self) -> Stacks {
+        self.learned.profilers.stacks()
+    }
+
+    /// Takes over results of another node.
+    pub(crate) fn import_stacks(&mut self, stacks: &Stacks) -> Result<String, Problem> {
+        let good = stacks.good.iter().map(|it| &it.software);
+        let off = stacks.off.iter().map(|it| &it.software);
+        if let Some(odd) = good.chain(off).find(|it| !is_software(it)) {
+            return Err(problem(format!(
+                "{odd:.40?} is no software of a profiler: 1 to {LONGEST} letters without control characters"
+            )));
+        }
+        let seconds = self.out.unix_seconds();
+        let (good, off) = self.learned.profilers.import(stacks, seconds);
+        self.save_learned();
+        let left = stacks.good.len() + stacks.off.len() - good - off;
+        let left = match left {
+            0 => String::new(),
+            left => {
+                format!("; {left} left out, which are off here, or were off for single users only")
+            }
+        };
+        Ok(format!(
+            "profilers for all users: {good} good, {off} off{left}"
+        ))
     }
 
     /// A hook reports its profiler's result.
@@ -285,7 +508,14 @@ impl<S: Store> Core<S> {
         let profilers = &mut self.learned.profilers;
         match notice.kind {
             NoticeKind::Unspecified => {}
-            NoticeKind::ProfilingSafe => profilers.passed(&whose, &software, job),
+            NoticeKind::ProfilingSafe => {
+                profilers.passed(&whose, &software, job);
+                let seconds = self.out.unix_seconds();
+                if notice.samples >= ENOUGH_SAMPLES && profilers.is_good(&whose, &software, seconds)
+                {
+                    self.save_learned();
+                }
+            }
             NoticeKind::ProfilingOff => {
                 let seconds = self.out.unix_seconds();
                 let Some(off) = profilers.turn_off(&whose, &software, &notice.text, seconds) else {
@@ -360,7 +590,7 @@ mod tests {
         );
         profilers.passed(&ALICE.into(), STACK, "a");
         profilers.ended("a");
-        let mut next = Profilers::with(profilers.off().to_vec());
+        let mut next = Profilers::with(profilers.off().to_vec(), Vec::new());
         let told = (Profiling::Off, "12 % slower".to_owned());
         assert_eq!(next.tell(&ALICE.into(), STACK, "b"), told);
         assert_eq!(next.off().len(), 1);
@@ -397,7 +627,7 @@ mod tests {
         assert_eq!(profilers.tell(&0.into(), STACK, "b").0, Profiling::Try);
         // The file says the same.
         let bytes = serde_json::to_vec(profilers.off()).unwrap();
-        let mut next = Profilers::with(serde_json::from_slice(&bytes).unwrap());
+        let mut next = Profilers::with(serde_json::from_slice(&bytes).unwrap(), Vec::new());
         assert_eq!(next.tell(&pod(99), STACK, "a").0, Profiling::Off);
         assert_eq!(next.tell(&BOB.into(), STACK, "b").0, Profiling::Try);
         let whose = next.off()[0].whose();
@@ -423,7 +653,7 @@ mod tests {
     fn what_an_older_litd_wrote_counts_for_all() {
         let text = format!(r#"{{"software":"{STACK}","reason":"hangs","unix_seconds":1.5}}"#);
         let off: ProfilerOff = serde_json::from_str(&text).unwrap();
-        let mut profilers = Profilers::with(vec![off]);
+        let mut profilers = Profilers::with(vec![off], Vec::new());
         assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
     }
 
@@ -445,5 +675,72 @@ mod tests {
             profilers.turn_off(&uid.into(), &format!("torch {uid}"), "", 0.0);
         }
         assert!(profilers.off.len() <= KEPT && profilers.known.len() <= KEPT);
+    }
+
+    #[test]
+    fn what_lost_nothing_for_long_is_good_for_its_user_over_a_restart() {
+        let mut profilers = Profilers::default();
+        profilers.tell(&ALICE.into(), STACK, "a");
+        assert!(profilers.is_good(&ALICE.into(), STACK, 1.5e9));
+        assert!(!profilers.is_good(&ALICE.into(), STACK, 1.6e9));
+        let bytes = serde_json::to_vec(profilers.good()).unwrap();
+        let mut next = Profilers::with(Vec::new(), serde_json::from_slice(&bytes).unwrap());
+        assert_eq!(next.tell(&ALICE.into(), STACK, "b").0, Profiling::Safe);
+        assert_eq!(next.tell(&BOB.into(), STACK, "b").0, Profiling::Try);
+        assert_eq!(next.tell(&pod(1), STACK, "b").0, Profiling::Try);
+    }
+
+    #[test]
+    fn harm_outweighs_what_was_good_and_good_undoes_no_harm() {
+        let mut profilers = Profilers::default();
+        profilers.is_good(&ALICE.into(), STACK, 0.0);
+        profilers.is_good(&BOB.into(), STACK, 0.0);
+        profilers.turn_off(&ALICE.into(), STACK, "it hangs", 0.0);
+        assert!(!profilers.is_good(&ALICE.into(), STACK, 0.0));
+        assert_eq!(profilers.tell(&ALICE.into(), STACK, "a").0, Profiling::Off);
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Safe);
+        profilers.turn_off(&BOB.into(), STACK, "it hangs", 0.0);
+        assert!(profilers.good().is_empty());
+    }
+
+    #[test]
+    fn made_up_good_software_takes_no_more_than_its_room_and_nobody_elses() {
+        let mut profilers = Profilers::default();
+        profilers.is_good(&BOB.into(), STACK, 0.0);
+        for number in 0..1000 {
+            profilers.is_good(&ALICE.into(), &format!("torch {number}"), 0.0);
+        }
+        assert_eq!(profilers.good().len(), KEPT_OF_A_USER + 1);
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Safe);
+        for number in 0..1000 {
+            profilers.is_good(&pod(number), STACK, 0.0);
+            profilers.is_good(&pod(number), &format!("torch {number}"), 0.0);
+        }
+        assert!(profilers.good().len() <= KEPT);
+        assert!(profilers.good().iter().all(|it| it.tenants.len() <= KEPT));
+    }
+
+    #[test]
+    fn an_administrator_brings_results_for_all_and_keeps_his_own_nodes() {
+        let mut there = Profilers::default();
+        there.is_good(&ALICE.into(), STACK, 0.0);
+        there.is_good(&ALICE.into(), "hangs here", 0.0);
+        there.turn_off(&0.into(), "slow", "12 % slower", 0.0);
+        there.turn_off(&ALICE.into(), "made up", "", 0.0);
+        let mut here = Profilers::default();
+        here.turn_off(&0.into(), "hangs here", "it hangs", 0.0);
+        here.is_good(&BOB.into(), "slow", 0.0);
+        here.is_good(&BOB.into(), STACK, 0.0);
+        assert_eq!(here.import(&there.stacks(), 1.0), (1, 1));
+        for user in [ALICE, BOB] {
+            assert_eq!(here.tell(&user.into(), STACK, "a").0, Profiling::Safe);
+            assert_eq!(here.tell(&user.into(), "slow", "a").0, Profiling::Off);
+            assert_eq!(here.tell(&user.into(), "hangs here", "a").0, Profiling::Off);
+        }
+        assert_eq!(here.tell(&ALICE.into(), "made up", "a").0, Profiling::Try);
+        // The same once more changes nothing.
+        let before = here.stacks();
+        here.import(&there.stacks(), 2.0);
+        assert_eq!(here.stacks(), before);
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct Session {
     pub name_room: Room,
     /// The software that it would profile with.
     pub profiler: Option<String>,
+    /// The protocol that both speak, once it is welcome.
+    pub protocol: u32,
     /// Notices that were logged.
     pub notices: u32,
 }
@@ -110,6 +112,7 @@ impl Session {
             name_bytes: 0,
             name_room: Room::new(0),
             profiler: None,
+            protocol: litd_proto::PROTOCOL,
             notices: 0,
         }
     }

@@ -133,6 +133,8 @@ pub struct Notice {
     pub kind: NoticeKind,
     /// In words. Control characters have been replaced.
     pub text: String,
+    /// With [`NoticeKind::ProfilingSafe`]: so many samples in a row the profiler has lost nothing.
+    pub samples: u32,
 }
 
 /// The clock that this rank's GPU is to have from now on.
@@ -362,8 +364,11 @@ impl Notice {
             Ok(Kind::ProfilingSafe) => NoticeKind::ProfilingSafe,
             Ok(Kind::Unspecified) | Err(_) => NoticeKind::Unspecified,
         };
-        let text = printable(notice.text);
-        Ok(Self { kind, text })
+        Ok(Self {
+            kind,
+            text: printable(notice.text),
+            samples: notice.samples,
+        })
     }
 
     fn to_wire(&self) -> wire::Notice {
@@ -375,6 +380,7 @@ impl Notice {
         wire::Notice {
             kind: kind.into(),
             text: self.text.clone(),
+            samples: self.samples,
         }
     }
 }

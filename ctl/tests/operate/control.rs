@@ -157,6 +157,50 @@ fn changes_are_sent_as_commands_and_what_was_done_is_printed() {
 }
 
 #[test]
+fn results_of_profilers_go_from_one_node_to_another_by_a_file() {
+    let stacks = json!({
+        "good": [{ "software": "torch 2.11.0, cuda 13.0, cupti 13.0.85", "users": 2, "for_all": false }],
+        "off": [],
+    });
+    let answer = stacks.clone();
+    let daemon = Daemon::new(move |asked| match asked.line.as_str() {
+        "GET /v1/stacks" => ok(&answer),
+        _ => usual(asked),
+    });
+    assert_eq!(
+        daemon.text(&["stacks"]),
+        "good  torch 2.11.0, cuda 13.0, cupti 13.0.85 (for 2 users)\n"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stacks.json");
+    let path = file.to_str().unwrap();
+    daemon.text(&["stacks", "export", path]);
+    assert_eq!(daemon.text(&["stacks", "import", path]), "done as asked\n");
+    let asked = daemon.asked().pop().unwrap();
+    let sent: Value = serde_json::from_str(&asked.body).unwrap();
+    assert_eq!(
+        sent,
+        json!({ "command": "import_stacks", "stacks": stacks })
+    );
+    let later = std::fs::read_to_string(&file)
+        .unwrap()
+        .replace("\"litd-stacks\": 1", "\"litd-stacks\": 2");
+    for (text, part) in [
+        (
+            later.as_str(),
+            "version 2, and this litctl knows version 1 only",
+        ),
+        ("{}", "not what `litctl stacks export` writes"),
+        ("torch", "not what `litctl stacks export` writes"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (said, code) = daemon.refusal(&["stacks", "import", path]);
+        assert_eq!(code, 2);
+        assert!(said.contains(path) && said.contains(part), "{said}");
+    }
+}
+
+#[test]
 fn without_an_argument_nothing_is_changed() {
     let daemon = Daemon::new(usual);
     assert_eq!(

@@ -109,7 +109,9 @@ def decode(frame: bytes) -> Said:
         return Said("bye", {"reason": _text(body, 1)})
     if member.number == 6:
         return Said("set_clock", {"megahertz": _number(body, 1)})
-    return Said("notice", {"kind": _number(body, 1), "text": _text(body, 2)})
+    return Said(
+        "notice", {"kind": _number(body, 1), "text": _text(body, 2), "samples": _number(body, 3)}
+    )
 
 
 # What litd says.

@@ -27,7 +27,7 @@ def of_row(kind: str, message: dict[str, Any]) -> Any:
     if kind == "set_clock":
         return wire.SetClock(message["megahertz"])
     if kind == "notice":
-        return wire.Notice(wire.Kind[message["kind"].upper()], message["text"])
+        return wire.Notice(wire.Kind[message["kind"].upper()], message["text"], message["samples"])
     if kind == "welcome":
         given = wire.Directive(**message["directive"])
         profiling = wire.Profiling[message["profiling"].upper()]

@@ -160,6 +160,10 @@ pub struct Notice {
     /// In words.
     #[prost(string, tag = "2")]
     pub text: ::prost::alloc::string::String,
+    /// With KIND_PROFILING_SAFE: so many samples in a row the profiler has lost nothing in this
+    /// process. From 20 on litd remembers for this user that the profiler is good.
+    #[prost(uint32, tag = "3")]
+    pub samples: u32,
 }
 /// Nested message and enum types in `Notice`.
 pub mod notice {
@@ -390,7 +394,8 @@ pub enum Profiling {
     Unspecified = 0,
     /// The job is the first to use it here, and has to report the result by a Notice.
     Try = 1,
-    /// Another job is the first, and has not reported yet: don't use it.
+    /// Another job is the first, and has not reported yet, or the administrator wants none used: don't
+    /// use it. Nothing speaks against it elsewhere.
     Wait = 2,
     /// A job tried it, and ran as before.
     Safe = 3,

@@ -169,6 +169,7 @@ impl Row<'_> {
                     _ => NoticeKind::Unspecified,
                 },
                 text: self.text("text"),
+                samples: self.number("samples"),
             })),
             "set_clock" => {
                 let megahertz = f64::from(self.number("megahertz"));

@@ -48,6 +48,7 @@ fn from_hook() -> [(FromHook, Vec<u8>); 6] {
     let notice = Notice {
         kind: NoticeKind::ProfilingOff,
         text: "off".into(),
+        samples: 0,
     };
     [
         (

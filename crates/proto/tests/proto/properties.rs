@@ -111,9 +111,16 @@ fn from_hook() -> impl Strategy<Value = FromHook> {
                 NoticeKind::ProfilingOff,
                 NoticeKind::ProfilingSafe,
             ]),
-            name()
+            name(),
+            any::<u32>()
         )
-            .prop_map(|(kind, text)| FromHook::Notice(Notice { kind, text })),
+            .prop_map(|(kind, text, samples)| {
+                FromHook::Notice(Notice {
+                    kind,
+                    text,
+                    samples,
+                })
+            }),
         (0..=10_000_u32).prop_map(|megahertz| {
             let clock = (megahertz > 0).then(|| Hertz(f64::from(megahertz) * 1e6));
             FromHook::SetClock(SetClock { clock })
