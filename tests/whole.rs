@@ -89,6 +89,8 @@ mod slow_disk;
 mod slow_log;
 #[path = "whole/sockets.rs"]
 mod sockets;
+#[path = "whole/stages.rs"]
+mod stages;
 #[path = "whole/stand.rs"]
 mod stand;
 #[path = "whole/timing.rs"]

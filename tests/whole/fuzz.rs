@@ -37,6 +37,7 @@ fn hello(rng: &mut Rng) -> Hello {
         gpu: gpu_address(gpu),
         framework: "fuzz".to_owned(),
         versions: [("torch".to_owned(), "2.9".to_owned())].into(),
+        group: String::new(),
     }
 }
 

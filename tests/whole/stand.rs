@@ -37,6 +37,7 @@ pub fn hello(job: &str, gpu: usize) -> Hello {
         gpu: gpu_address(gpu),
         framework: "none".to_owned(),
         versions: Default::default(),
+        group: String::new(),
     }
 }
 

@@ -90,6 +90,16 @@ fn let_go_of(name: &str) -> No {
     No::new(RefusalCode::Busy, "let_go", reason).for_now()
 }
 
+/// The same for the job that a rank's group is, where the job's ranks do unequal work: each group has its own loop
+/// and its own share of the budget, as jobs have.
+fn group_of(whole: &Hello) -> Option<Hello> {
+    let group = &whole.group;
+    (!group.is_empty()).then(|| Hello {
+        job: format!("{}/{group}", whole.job),
+        ..whole.clone()
+    })
+}
+
 impl<S: Store> Core<S> {
     /// From now on subordinate ids count as their owners; connected hooks stay in their crowds.
     pub fn set_owners(&mut self, owners: Owners) {
@@ -406,7 +416,9 @@ impl<S: Store> Core<S> {
             job,
             ..hello.clone()
         });
-        let hello = own.as_ref().unwrap_or(hello);
+        let whole = own.as_ref().unwrap_or(hello);
+        let group = group_of(whole);
+        let hello = group.as_ref().unwrap_or(whole);
         self.check_place(peer, hello, device)?;
         let gpus = self.devices.gpus().count();
         let job = self
@@ -420,6 +432,7 @@ impl<S: Store> Core<S> {
             left: None,
             iteration: 0,
         });
+        job.part_of = group.is_some().then(|| whole.job.clone());
         let replaced = rank.session.replace(id);
         let restarted = rank.peer.pid != peer.pid;
         (rank.peer, rank.left) = (peer, None);
@@ -439,7 +452,7 @@ impl<S: Store> Core<S> {
             directive: job.directive,
             ..Welcome::default()
         };
-        self.tell_of_profiler(id, hello, &mut welcome);
+        self.tell_of_profiler(id, whole, &mut welcome);
         if let Some(session) = self.sessions.get_mut(&id) {
             session.stage = Stage::Attached {
                 job: name.clone(),
@@ -465,8 +478,33 @@ impl<S: Store> Core<S> {
         if restarted {
             self.trial_restarted(&name);
         }
+        if group.is_some() {
+            self.count_groups(&whole.job);
+        }
         self.gathered(&name);
         Ok(())
+    }
+
+    /// Once all ranks of a job on this node have come, each of its groups is complete, and its loop may begin.
+    fn count_groups(&mut self, whole: &str) {
+        let is_part = |job: &Job| job.part_of.as_deref() == Some(whole);
+        let parts = self.jobs.values().filter(|job| is_part(job));
+        let (mut come, mut here) = (0, 0);
+        for part in parts {
+            come += part.ranks.len();
+            here = here.max(part.here as usize);
+        }
+        if come < here {
+            return;
+        }
+        let mut gathered = Vec::new();
+        for part in self.jobs.values_mut().filter(|job| is_part(job)) {
+            part.expected = part.ranks.len() as u32;
+            gathered.push(part.name.clone());
+        }
+        for name in gathered {
+            self.gathered(&name);
+        }
     }
 
     /// The name of this user's job where another user's job has its name, or had it when this job came. A job
@@ -474,9 +512,10 @@ impl<S: Store> Core<S> {
     fn own_name(&self, uid: u32, home: Option<&Home>, name: &str) -> Option<String> {
         let own = of_user(uid, name);
         let has_own = |job: &Job| job.uid == uid && job.home.as_ref() == home;
-        let is_own = match self.jobs.get(name) {
+        let called = |name: &str| self.jobs.values().find(|job| job.whole() == name);
+        let is_own = match called(name) {
             Some(job) => job.uid != uid,
-            None => self.jobs.get(&own).is_some_and(has_own),
+            None => called(&own).is_some_and(has_own),
         };
         is_own.then_some(own)
     }
@@ -503,10 +542,10 @@ impl<S: Store> Core<S> {
             let no = No::new(RefusalCode::OtherUser, "other_user", reason);
             return Err(no.for_now());
         }
-        if job.expected != hello.local_world_size {
+        if job.here != hello.local_world_size {
             let reason = format!(
                 "the job's other ranks say that {} of them run here, this one says {}",
-                job.expected, hello.local_world_size
+                job.here, hello.local_world_size
             );
             return Err(No::new(RefusalCode::Malformed, "malformed", reason));
         }
@@ -590,6 +629,7 @@ impl<S: Store> Core<S> {
         }
         session.notices += 1;
         let text = format!("rank {rank} says: {}", notice.text);
+        let whole = self.jobs.get(name).map(|job| job.whole().to_owned());
         let note = match notice.kind {
             NoticeKind::ProfilingSafe => Note::info(EventKind::Job, text),
             NoticeKind::ProfilingOff | NoticeKind::Unspecified => {
@@ -597,7 +637,7 @@ impl<S: Store> Core<S> {
             }
         };
         self.note(note.job(name));
-        self.profiler_told(id, name, notice);
+        self.profiler_told(id, whole.as_deref().unwrap_or(name), notice);
     }
 
     /// Part of a sample is left out: counted each time, logged at a limited rate.
@@ -761,7 +801,9 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.remove(name) else {
             return;
         };
-        self.learned.profilers.ended(name);
+        if !self.jobs.values().any(|other| other.whole() == job.whole()) {
+            self.learned.profilers.ended(job.whole());
+        }
         for device in job.gpus() {
             if let Some(unit) = self.devices.get_mut(device) {
                 unit.job = None;

@@ -105,7 +105,11 @@ pub(crate) struct Job {
     pub uid: u32,
     /// The scheduler's job.
     pub home: Option<Home>,
-    /// Ranks on this node, as its hooks say.
+    /// The job that it is a group of, if that job's ranks do unequal work.
+    pub part_of: Option<String>,
+    /// Ranks of the whole job on this node, as its hooks say.
+    pub here: u32,
+    /// Its own ranks on this node: all of them, or those of its group once all ranks of the job have come.
     pub expected: u32,
     /// Ranks on all nodes, as the first hook said.
     pub world_size: u32,
@@ -174,6 +178,8 @@ impl Job {
             name: hello.job.clone(),
             uid,
             home,
+            part_of: None,
+            here: hello.local_world_size,
             expected: hello.local_world_size,
             world_size: hello.world_size,
             elsewhere: Elsewhere::default(),
@@ -210,11 +216,24 @@ impl Job {
 
     /// Whether the job also runs on other nodes. Then all ranks here may wait for a straggler elsewhere.
     pub fn leaves_the_node(&self) -> bool {
-        self.world_size > self.expected
+        self.world_size > self.here
+    }
+
+    /// The whole job's name, of which this one may be a group.
+    pub fn whole(&self) -> &str {
+        self.part_of.as_deref().unwrap_or(&self.name)
+    }
+
+    /// Whether no GPU of this node does the same work as its only one.
+    pub fn is_alone(&self) -> bool {
+        self.part_of.is_some() && self.expected == 1
     }
 
     /// The policy that is permitted for this job where this one is asked for.
     pub fn permitted(&self, policy: Policy) -> Policy {
+        if self.is_alone() {
+            return Policy::Observe;
+        }
         match self.leaves_the_node() {
             true => self.elsewhere.permitted(policy),
             false => policy,
@@ -485,7 +504,7 @@ impl Job {
 
     /// Every how many iterations one is profiled now; 0: none.
     pub fn period(&self, config: &Config) -> u64 {
-        if self.sleeps {
+        if self.sleeps || self.is_alone() {
             return 0;
         }
         let short = u64::from(config.law.calibration.sampling_period.max(1));

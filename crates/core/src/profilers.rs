@@ -453,12 +453,18 @@ impl<S: Store> Core<S> {
             Some((id, whose, software, job.clone(), session.protocol))
         });
         for (id, whose, software, job, protocol) in sessions.collect::<Vec<_>>() {
-            let (profiling, profiling_reason) = self.word_on(&whose, &software, &job);
-            let directive = self.jobs.get(&job).map(|job| job.directive);
+            let Some((whole, directive)) = self
+                .jobs
+                .get(&job)
+                .map(|job| (job.whole().to_owned(), job.directive))
+            else {
+                continue;
+            };
+            let (profiling, profiling_reason) = self.word_on(&whose, &software, &whole);
             let welcome = Welcome {
                 protocol,
                 daemon: env!("CARGO_PKG_VERSION").to_owned(),
-                directive: directive.unwrap_or_default(),
+                directive,
                 profiling,
                 profiling_reason,
             };

@@ -219,6 +219,11 @@ impl<S: Store> Core<S> {
                 "; its hooks time modules, whose pieces are as long as what they wait for: the law goes by leads alone",
             );
         }
+        if job.is_alone() {
+            why.push_str(
+                "; only observed: no other GPU of this node does the same work as this stage's",
+            );
+        }
         match job.leaves_the_node() {
             true => format!("{why}; {}", job.elsewhere.words(self.policy())),
             false => why,

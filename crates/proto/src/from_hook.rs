@@ -60,6 +60,9 @@ pub struct Hello {
     pub framework: String,
     /// Versions by name, such as `torch`: `2.9.1`; at most 32.
     pub versions: BTreeMap<String, String>,
+    /// Ranks of the job with the same text do equal work, such as `stage 1` in a pipeline. Empty: all ranks do.
+    /// Control characters have been replaced.
+    pub group: String,
 }
 
 /// The kind of work that a kernel does.
@@ -209,6 +212,7 @@ impl Hello {
             Bound::text(2, "bytes of job", limits),
             Bound::text(7, "bytes of gpu", limits),
             Bound::text(8, "bytes of framework", limits),
+            Bound::text(10, "bytes of group", limits),
             versions(Measure::Occurrences, "versions", VERSIONS),
             versions(
                 Measure::Bytes,
@@ -232,6 +236,7 @@ impl Hello {
             versions: versions
                 .map(|(name, version)| (printable(name), printable(version)))
                 .collect(),
+            group: printable(hello.group),
         })
     }
 
@@ -246,6 +251,7 @@ impl Hello {
             gpu: self.gpu.clone(),
             framework: self.framework.clone(),
             versions: self.versions.clone(),
+            group: self.group.clone(),
         }
     }
 }

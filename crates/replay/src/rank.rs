@@ -27,6 +27,7 @@ pub fn hello(job: &str, timeline: &Timeline, place: (u32, u32, u32), gpu: &str) 
         gpu: gpu.to_owned(),
         framework: "replay".to_owned(),
         versions: BTreeMap::new(),
+        group: String::new(),
     }
 }
 

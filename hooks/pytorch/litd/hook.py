@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import litd
-from litd import gpu, place, wire
+from litd import gpu, place, stages, wire
 from litd.kernels import NameTable
 from litd.link import DEFAULT_SOCKET, Link
 from litd.measures import Measures
@@ -304,6 +304,7 @@ class Hook(Scope):
             local_world_size=found.local_world_size,
             gpu=address,
             versions=versions,
+            group=stages.group(self._torch) if self._torch is not None else "",
         )
 
     def _address(self) -> str | None:

@@ -106,6 +106,8 @@ class Hello:
     protocol: int = PROTOCOL
     framework: str = "pytorch"
     versions: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+    """Ranks that say the same here do equal work; empty: all do, as far as this hook knows."""
 
     def encode(self) -> bytes:
         """The frame's message."""
@@ -115,7 +117,7 @@ class Hello:
         body += _text(7, self.gpu) + _text(8, self.framework)
         for name, version in sorted(self.versions.items()):
             body += _bytes(9, _text(1, name) + _text(2, version))
-        return _bytes(1, body)
+        return _bytes(1, body + _text(10, self.group))
 
 
 @dataclass(frozen=True)

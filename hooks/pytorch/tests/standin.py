@@ -84,7 +84,7 @@ def decode(frame: bytes) -> Said:
     if member.number == 1:
         names = ("protocol", "", "rank", "local_rank", "world_size", "local_world_size")
         said: dict[str, Any] = {name: _number(body, at) for at, name in enumerate(names, 1) if name}
-        texts = {"job": 2, "gpu": 7, "framework": 8}
+        texts = {"job": 2, "gpu": 7, "framework": 8, "group": 10}
         said |= {name: _text(body, at) for name, at in texts.items()}
         return Said("hello", {**said, "versions": _versions(body)})
     if member.number == 2:

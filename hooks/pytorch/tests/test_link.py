@@ -94,6 +94,7 @@ def test_hello_welcome_directive_ticks_samples_bye(path: Path, links: Links) -> 
             "local_world_size": 2,
             "gpu": "0000:05:00.0",
             "framework": "pytorch",
+            "group": "",
             "versions": {"torch": "2.9"},
         }
         wait_for("welcome", lambda: link.welcomed)
@@ -320,7 +321,7 @@ def test_litd_is_told_once_why_no_samples_come(path: Path, links: Links) -> None
         wait_for("sample", lambda: len(litd.heard("kernels")) == 2)
         wait_for("why", lambda: litd.heard("notice"))
         assert [said.fields for said in litd.heard("notice")] == [
-            {"kind": wire.Kind.UNSPECIFIED, "text": "no samples: reason 6"}
+            {"kind": wire.Kind.UNSPECIFIED, "text": "no samples: reason 6", "samples": 0}
         ]
 
 

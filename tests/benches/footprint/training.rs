@@ -182,6 +182,7 @@ fn hello(rank: usize) -> Hello {
         gpu: gpu_address(rank),
         framework: "simulated".to_owned(),
         versions: Default::default(),
+        group: String::new(),
     }
 }
 

@@ -33,6 +33,8 @@ pub struct JobSpec {
     pub others: Option<OtherNodes>,
     /// The events that its ranks time.
     pub timing: Timing,
+    /// So many groups of ranks say that they do unequal work: the stages of a pipeline.
+    pub stages: usize,
 }
 
 /// Other nodes, which are not simulated: every iteration ends with a collective of all nodes.
@@ -65,6 +67,7 @@ impl JobSpec {
             world_size: number(gpus.len()),
             others: None,
             timing: Timing::Kernels,
+            stages: 1,
             gpus,
         }
     }
@@ -73,6 +76,12 @@ impl JobSpec {
     #[must_use]
     pub fn timed(self, timing: Timing) -> Self {
         Self { timing, ..self }
+    }
+
+    /// The same, in so many stages of equally many consecutive ranks.
+    #[must_use]
+    pub fn staged(self, stages: usize) -> Self {
+        Self { stages, ..self }
     }
 
     /// The same on two nodes of this size.
@@ -228,7 +237,15 @@ impl Job {
             gpu: listed.identity.address,
             framework: "simulated".to_owned(),
             versions: BTreeMap::new(),
+            group: self.group(rank),
         })
+    }
+
+    fn group(&self, rank: usize) -> String {
+        match self.spec.stages {
+            0 | 1 => String::new(),
+            stages => format!("stage {}", rank * stages / self.ranks.len().max(1)),
+        }
     }
 
     /// Connects a rank (anew) and says hello.

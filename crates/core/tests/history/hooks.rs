@@ -211,6 +211,7 @@ impl Hooks {
                 .unwrap_or_else(|| identity.address.to_uppercase()),
             framework: "none".to_owned(),
             versions: BTreeMap::new(),
+            group: String::new(),
         }
     }
 

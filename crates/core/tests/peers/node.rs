@@ -497,6 +497,7 @@ pub fn hello(gpu: usize, ranks: u32) -> Hello {
         gpu: address(gpu),
         framework: "made up".to_owned(),
         versions: Default::default(),
+        group: String::new(),
     }
 }
 

@@ -90,6 +90,11 @@ pub struct Hello {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// Which ranks of the job do equal work: those that say the same, such as stage 1 in a pipeline.
+    /// Only these are compared, and watts move only between their GPUs. Empty: all ranks do, as far as
+    /// the hook knows.
+    #[prost(string, tag = "10")]
+    pub group: ::prost::alloc::string::String,
 }
 /// A profiled iteration of a rank. The kernels are in columns of equal length: kernel k is
 /// element k of each column. Order does not matter; by start time is the most compact.

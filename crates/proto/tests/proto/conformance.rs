@@ -132,6 +132,7 @@ impl Row<'_> {
             versions: versions
                 .map(|(name, version)| (name.clone(), version.as_str().unwrap().to_owned()))
                 .collect(),
+            group: self.text("group"),
         }
     }
 

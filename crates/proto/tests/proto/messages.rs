@@ -18,6 +18,7 @@ fn hello() -> Hello {
         gpu: "0000:85:00.0".into(),
         framework: "pytorch".into(),
         versions: [("torch".into(), "2.9.1".into())].into(),
+        group: String::new(),
     }
 }
 

@@ -28,10 +28,10 @@ fn hello() -> impl Strategy<Value = Hello> {
         let local = below(local, world) + 1;
         (below(rank, world), below(own, local), world, local)
     });
-    let texts = (name(), name(), "[a-z]{0,8}");
+    let texts = (name(), name(), "[a-z]{0,8}", "[a-z0-9 ]{0,8}");
     let versions = btree_map("[a-z]{0,4}", "[0-9.]{0,6}", 0..5);
     (any::<u32>(), texts, ranks, versions).prop_map(|(protocol, texts, ranks, versions)| {
-        let (job, gpu, framework) = texts;
+        let (job, gpu, framework, group) = texts;
         let (rank, local_rank, world_size, local_world_size) = ranks;
         Hello {
             protocol,
@@ -43,6 +43,7 @@ fn hello() -> impl Strategy<Value = Hello> {
             gpu,
             framework,
             versions,
+            group,
         }
     })
 }
