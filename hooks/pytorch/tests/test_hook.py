@@ -236,6 +236,22 @@ def test_a_fault_does_not_change_the_count(
         wait_for("tick", lambda: [tick.iteration for tick in daemon.heard("tick")] == [2])
 
 
+def test_a_second_welcome_is_litds_new_word_on_the_profiler(
+    path: Path, hook: Hook, ways: Ways
+) -> None:
+    with StandIn(path, standin.welcome(0, 1, profiling=wire.Profiling.SAFE)) as daemon:
+        connected(hook)
+        # As when the administrator turns profilers off.
+        daemon.session().say(standin.welcome(0, 7, profiling=wire.Profiling.WAIT))
+        wait_for("the word", lambda: "welcome WAIT" in ways.did)
+        assert "welcome SAFE" in ways.did
+        assert hook.is_connected
+        assert hook._link is not None
+        wait_for("directive", lambda: hook._link and hook._link.directive.period == 7)
+        hook.step()
+        wait_for("tick", lambda: daemon.heard("tick"))
+
+
 def test_an_end_in_the_middle_of_a_measured_iteration(path: Path, hook: Hook, ways: Ways) -> None:
     with StandIn(path, standin.welcome(0, 1)) as daemon:
         connected(hook)
