@@ -4,7 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use litd_sim::parallel::Run;
-use litd_sim::{Conditions, IterationModel, IterationResult, Parallel, Workload, kineto, record};
+use litd_sim::{
+    Conditions, IterationModel, IterationResult, Parallel, Pieces, Workload, kineto, pieces, record,
+};
 use litd_traces::{Aggregation, Timeline, aggregate, straggler_wave};
 use litd_units::Millis;
 use serde::Serialize;
@@ -56,6 +58,37 @@ pub struct Args {
     /// Also write the iteration as profiler files, one per rank: DIR/rank0.json.gz and so on
     #[arg(long, value_name = "DIR")]
     write_kineto: Option<PathBuf>,
+    /// What the files hold: all kernels, as a profiler has them, or what a hook without one would have timed, with the
+    /// waits inside
+    #[arg(long = "as", value_enum, default_value_t, requires = "write_kineto")]
+    told: Told,
+}
+
+/// What files hold.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Told {
+    /// All kernels
+    #[default]
+    Kernels,
+    /// Pieces between the ends of kernels: modules of one kernel
+    Leaf,
+    /// Pieces of modules of several kernels, such as an attention
+    Block,
+    /// Pieces between the beginnings of collectives
+    Arrivals,
+}
+
+impl Told {
+    fn of(self, timelines: Vec<Timeline>) -> Vec<Timeline> {
+        let how = match self {
+            Self::Kernels => return timelines,
+            Self::Leaf => Pieces::Leaf,
+            Self::Block => Pieces::Block,
+            Self::Arrivals => Pieces::Arrivals,
+        };
+        let told = timelines.iter().map(|timeline| pieces::of(timeline, how));
+        told.collect()
+    }
 }
 
 const EXAMPLE: &str = "\
@@ -78,10 +111,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let mut model = IterationModel::new(&workload)?;
     let result = model.run(&Conditions::new(&args.speeds, contention))?;
     if let Some(folder) = &args.write_kineto {
-        write_kineto(
-            &record::timelines(&workload, result, record::EPOCH, 0),
-            folder,
-        )?;
+        let timelines = record::timelines(&workload, result, record::EPOCH, 0);
+        write_kineto(&args.told.of(timelines), folder)?;
     }
     let report = Report::new(result);
     if json {
@@ -109,6 +140,7 @@ fn parallel(job: &Parallel, args: &Args, json: bool) -> Outcome {
         seed: args.seed.unwrap_or_default(),
         iterations: 2,
     })?;
+    let timelines = args.told.of(timelines);
     write_kineto(&timelines, folder)?;
     let written = Written {
         simulated: true,

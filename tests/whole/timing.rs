@@ -47,7 +47,7 @@ fn modules_level_a_node_as_kernels_do() {
             let kernels = went(seed, policy, Timing::Kernels);
             assert!(kernels.faster > 0.015, "{kernels:?}");
             assert!(!kernels.why.contains("modules"), "{kernels:?}");
-            for timing in [Timing::Leaves, Timing::Blocks] {
+            for timing in [Timing::Leaves, Timing::Blocks, Timing::Arrivals] {
                 let pieces = went(seed, policy, timing);
                 let text = format!("{policy}, {timing:?}: {pieces:?}; {kernels:?}");
                 assert!(pieces.faster > kernels.faster - 0.005, "{text}");

@@ -7,6 +7,7 @@
 //! - [`scenario`]: a node and its workload, from a file;
 //! - [`plant`]: that node over time, with caps, clocks and temperatures;
 //! - [`record`] and [`kineto`]: an iteration as [`litd_traces::Timeline`]s and as Kineto files;
+//! - [`pieces`]: the same as a hook without a profiler would have timed it;
 //! - [`parallel`]: a job whose ranks do different things, such as the stages of a pipeline;
 //! - [`rng`]: the noise.
 
@@ -14,6 +15,7 @@ mod device;
 pub mod iteration;
 pub mod kineto;
 pub mod parallel;
+pub mod pieces;
 pub mod plant;
 pub mod record;
 pub mod rng;
@@ -24,6 +26,7 @@ pub mod workload;
 pub use device::{CpuTelemetry, GpuTelemetry, Limiter, Throttle};
 pub use iteration::{Conditions, IterationError, IterationModel, IterationResult};
 pub use parallel::{Parallel, ParallelError};
+pub use pieces::Pieces;
 pub use plant::{Plant, PlantError, SteadyState};
 pub use scenario::{CapLimits, CpuSpec, GpuSpec, Scenario, ScenarioError};
 pub use workload::{Workload, WorkloadError};

@@ -42,7 +42,8 @@ pub struct Args {
     /// The seed of the noise; the same seed gives the same numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// What hooks of the job time: all kernels, as with a profiler, or modules, their default
+    /// What hooks of the job time: all kernels, as the profiler shows them, modules where it is not used, or
+    /// arrivals at collectives
     #[arg(long, value_enum, default_value_t, conflicts_with = "in_process")]
     measure: Measure,
     /// Draw leads, caps, clocks and throughput over time into this file
@@ -74,6 +75,8 @@ enum Measure {
     Leaf,
     /// Modules of several kernels, such as an attention
     Block,
+    /// Arrivals at collectives and nothing else
+    Arrivals,
 }
 
 impl Measure {
@@ -82,6 +85,7 @@ impl Measure {
             Self::Kernels => Timing::Kernels,
             Self::Leaf => Timing::Leaves,
             Self::Block => Timing::Blocks,
+            Self::Arrivals => Timing::Arrivals,
         }
     }
 }

@@ -156,6 +156,68 @@ fn bad_input_ends_with_2_and_says_what_is_wrong() {
     }
 }
 
+/// Names and spans of the kernels in a rank's file, in its order.
+fn kernels_of(file: &std::path::Path) -> Vec<(String, f64, f64)> {
+    let file = std::fs::File::open(file).unwrap();
+    let trace: Value = serde_json::from_reader(flate2::read::GzDecoder::new(file)).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let kernels = events.iter().filter(|event| event["cat"] == "kernel");
+    let number = |value: &Value| value.as_f64().unwrap();
+    let mut spans: Vec<_> = kernels
+        .map(|event| {
+            let name = event["name"].as_str().unwrap().to_owned();
+            (name, number(&event["ts"]), number(&event["dur"]))
+        })
+        .collect();
+    spans.sort_by(|a, b| a.1.total_cmp(&b.1));
+    spans
+}
+
+#[test]
+fn what_a_hook_without_a_profiler_would_time_is_made_from_the_streams() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = tiny();
+    for (how, least, most) in [("leaf", 80, 80), ("block", 2, 80), ("arrivals", 11, 11)] {
+        let ranks = folder.path().join(how);
+        let text = ranks.display().to_string();
+        let output = simulate(&[
+            "--workload",
+            &tiny,
+            "--speeds",
+            "1,1.05,1.1",
+            "--contention",
+            "1.4",
+            "--as",
+            how,
+            "--write-kineto",
+            &text,
+        ]);
+        assert!(output.status.success(), "{output:?}");
+        let pieces = kernels_of(&ranks.join("rank0.json.gz"));
+        assert!(
+            (least..=most).contains(&pieces.len()),
+            "{how}: {}",
+            pieces.len()
+        );
+        for pair in pieces.windows(2) {
+            let gap = pair[1].1 - (pair[0].1 + pair[0].2);
+            assert!(gap.abs() < 0.0015, "{how}: {pair:?}");
+        }
+        assert!(pieces.iter().all(|(name, _, _)| !name.contains("nccl")));
+    }
+    let output = simulate(&[
+        "--workload",
+        &tiny,
+        "--speeds",
+        "1,1",
+        "--contention",
+        "1",
+        "--as",
+        "leaf",
+    ]);
+    assert!(!output.status.success());
+}
+
 #[test]
 fn kineto_files_are_written_for_every_rank() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The events that a job's hooks time: all kernels, or the modules that run them.
+//! The events that a job's hooks time: all kernels, the modules that run them, or arrivals at collectives.
 
 use std::collections::HashMap;
 
@@ -17,6 +17,8 @@ pub enum Timing {
     Leaves,
     /// Modules of several kernels, such as an attention.
     Blocks,
+    /// When the rank comes to each collective, as a plugin of NCCL's or marks around collectives would tell.
+    Arrivals,
 }
 
 /// Work between two marks on a stream.
@@ -33,6 +35,7 @@ impl Timing {
         match self {
             Self::Kernels => kernels,
             Self::Leaves | Self::Blocks => told(self.pieces(&kernels, names), kernels, names),
+            Self::Arrivals => told(arrivals(&kernels, names), kernels, names),
         }
     }
 
@@ -67,6 +70,28 @@ impl Timing {
         }
         pieces
     }
+}
+
+/// A piece lasts from one arrival at a collective to the next.
+fn arrivals(kernels: &Kernels, names: &HashMap<String, u32>) -> Vec<Piece> {
+    let texts: HashMap<u32, &str> = names.iter().map(|(name, &id)| (id, &**name)).collect();
+    let is_collective = |&at: &usize| kernels.class[at] == Class::Communication;
+    let mut order: Vec<usize> = (0..kernels.name.len()).filter(is_collective).collect();
+    order.sort_by_key(|&at| kernels.start[at]);
+    let begins = |at: usize| kernels.start[at];
+    let pieces = order.iter().enumerate().map(|(place, &at)| Piece {
+        start: begins(at),
+        end: match order.get(place + 1) {
+            Some(&next) => begins(next),
+            None => begins(at) + kernels.duration_of[at],
+        },
+        stream: kernels.stream[at],
+        module: format!(
+            "from {}",
+            texts.get(&kernels.name[at]).copied().unwrap_or_default()
+        ),
+    });
+    pieces.collect()
 }
 
 fn told(pieces: Vec<Piece>, kernels: Kernels, names: &mut HashMap<String, u32>) -> Kernels {
