@@ -19,9 +19,7 @@ pub mod lease;
 use std::path::Path;
 use std::time::Duration;
 
-use litd_api::{
-    Command, Done, Events, Stacks, Status, TraceWish, Traceable, Trials, WishedTraces,
-};
+use litd_api::{Command, Done, Events, Stacks, Status, TraceWish, Traceable, Trials, WishedTraces};
 
 pub use error::ControlError;
 pub use follow::{Follow, News};
