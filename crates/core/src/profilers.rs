@@ -3,7 +3,7 @@
 //! A profiler that has done harm to a user's job stays off in that user's jobs, with that software, until an
 //! administrator forgets it. Once jobs of two of the node's own users, or of its root, have reported harm, it
 //! stays off in everybody's. A user's first use of a software is left to one job. Once a process of a user's has had
-//! [`ENOUGH_SAMPLES`] without a loss, the software is good for that user. The results are on disk, with what else was
+//! `ENOUGH_SAMPLES` without a loss, the software is good for that user. The results are on disk, with what else was
 //! learned. Reports of one user change nothing for others, because anybody with a GPU can report anything; nor do
 //! reports of one pod, which can have any users ([`Tenant`]). An administrator's word counts for all: he brings
 //! results from other nodes (`litctl stacks import`).
