@@ -10,6 +10,7 @@ use litd_power::{nvml, rocm_smi};
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 use crate::daemon::{self, DaemonError, Options};
 use crate::logging;
+use crate::qualify;
 use crate::state::StateError;
 
 /// Balances the power caps of a GPU training node.
@@ -40,6 +41,7 @@ struct Cli {
 enum Command {
     /// Restore the caps that a dead daemon has left changed; nothing to do is a success
     Restore,
+    Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key
     DefaultConfig,
 }
@@ -79,10 +81,14 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
         rig_clock: cli.rig_clock,
     };
     let _flushed = logging::Flushed;
-    let outcome = match cli.command {
+    let outcome = match &cli.command {
         None if cli.check_config => check(&options),
         None => daemon::run(&options),
         Some(Command::Restore) => daemon::restore(&options),
+        Some(Command::Qualify(args)) => match qualify::run(&options, args) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error),
+        },
         Some(Command::DefaultConfig) => {
             print(DEFAULT_FILE);
             Ok(())

@@ -160,7 +160,13 @@ impl Config {
         let failed = |error: toml::de::Error| {
             let line = error.span().map(|span| line_at(text, span.start));
             let key = error.span().and_then(|span| key_at(text, &span));
-            let message = error.message().trim_end().replace('\n', ", ");
+            let mut message = error.message().trim_end().replace('\n', ", ");
+            if let Some(section) = error.span().and_then(|span| bounds_in(text, &span)) {
+                message.push_str(&format!(
+                    "; what bounds caps is never ignored: take the key out of [{section}], or install the litd that \
+                     knows it; caps stay as they are"
+                ));
+            }
             vec![Finding {
                 line,
                 reason: key.map_or(message.clone(), |key| format!("{key}: {message}")),
@@ -223,6 +229,21 @@ fn unknown_keys(tree: &DeTable<'_>, text: &str) -> Vec<Finding> {
             ),
         })
         .collect()
+}
+
+/// Sections that say what litd may do: a key there that this version does not know may be a bound of a newer one.
+const BOUNDS: [&str; 3] = ["caps", "node", "rollout"];
+
+/// The section of [`BOUNDS`] that has its key at this place in the text.
+fn bounds_in(text: &str, place: &Range<usize>) -> Option<&'static str> {
+    let tree = DeTable::parse(text).ok()?;
+    let has_key = |section: &&str| {
+        let mut tables = tree.get_ref().iter();
+        let table = tables.find(|(name, _)| name.get_ref() == *section);
+        let table = table.and_then(|(_, value)| value.get_ref().as_table());
+        table.is_some_and(|table| table.keys().any(|key| key.span() == *place))
+    };
+    BOUNDS.into_iter().find(has_key)
 }
 
 fn line_at(text: &str, offset: usize) -> usize {
@@ -377,6 +398,28 @@ mod tests {
         assert_eq!(config.core.caps.budget, Some(litd_units::Watts(5000.0)));
         assert_eq!(config.shell.metrics.listen, Listen(None));
         assert_eq!(config.shell.ingest, Ingest::default());
+    }
+
+    #[test]
+    fn an_unknown_bound_of_a_newer_version_is_refused_with_the_remedy() {
+        let refused = |text: &str| {
+            let refused = Config::parse(text, Path::new("litd.toml")).unwrap_err();
+            refused.to_string()
+        };
+        for section in BOUNDS {
+            for text in [
+                format!("[{section}]\nnewer = 1"),
+                format!("\n{section}.newer = 1"),
+                format!("{section} = {{ newer = 1 }}"),
+            ] {
+                let said = refused(&text);
+                let remedy = format!("take the key out of [{section}], or install the litd");
+                assert!(said.contains("unknown field `newer`"), "{said}");
+                assert!(said.contains(&remedy), "{said}");
+            }
+        }
+        assert!(!refused("[control]\nnewer = 1").contains("install the litd"));
+        assert!(!refused("[caps]\ngpu_floor = \"high\"").contains("install the litd"));
     }
 
     #[test]

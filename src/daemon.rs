@@ -497,6 +497,16 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
         })
     }
+
+    /// Waits for a signal that ends a process, and names it. A terminal that hangs up is one, too, for whoever has
+    /// no configuration to read anew.
+    pub(crate) async fn ends(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "told to stop (SIGTERM)",
+            _ = self.interrupt.recv() => "told to stop (Ctrl-C)",
+            _ = self.hangup.recv() => "told to stop (SIGHUP)",
+        }
+    }
 }
 
 /// The loop around the hub.

@@ -4,6 +4,7 @@
 //! - [`daemon`]: its life, from the configuration to the last cap that is restored;
 //! - [`hub`]: events in, effects out; `session`, `ingest`, `control`, `metrics_server`: its sockets; [`devices`]:
 //!   its drivers' threads;
+//! - `qualify`: what `litd qualify` does;
 //! - [`config`], [`state`], [`audit`]: its configuration, state and log on disk; [`locks`]: which daemon has which
 //!   device, and [`lock_holders`]: who has a lock;
 //! - `attach`: processes whose scripts know nothing of litd;
@@ -39,6 +40,7 @@ pub mod passed;
 pub mod ports;
 pub mod presence;
 pub mod process;
+mod qualify;
 mod restore;
 mod rig;
 mod rights;

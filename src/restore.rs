@@ -201,6 +201,21 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     Leftovers(left).or_nothing()
 }
 
+/// Undoes what is on record, whatever caps the configuration wants to be left behind. The caller has the lock of the
+/// state directory, and no device's.
+///
+/// # Errors
+/// As [`restore`].
+pub(crate) async fn undo(config: &Config) -> Result<Vec<Leftover>, DaemonError> {
+    let mut config = config.clone();
+    config.core.caps.on_exit = OnExit::Restore;
+    let plan = Plan::make(&config.shell.state.directory, &config.shell.locks());
+    match plan.places.is_empty() {
+        true => Ok(plan.left),
+        false => plan.carry_out(&config).await,
+    }
+}
+
 /// The work of `litd restore`.
 struct Plan {
     /// State directories whose journals name devices, in order: the configured one is first.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 32] = [
+const ARROWS: [(&str, &[&str]); 33] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -25,6 +25,8 @@ const ARROWS: [(&str, &[&str]); 32] = [
     ("litd-policies", &["litd-diagnosis", "litd-units"]),
     ("litd-traces", &["litd-diagnosis", "litd-units"]),
     ("litd-power", &["litd-bindings", "litd-units"]),
+    // The judgement of devices, by what back ends say.
+    ("litd-qualify", &["litd-power", "litd-units"]),
     ("litd-api", &["litd-trial", "litd-units"]),
     ("litd-estimate", &["litd-api", "litd-trial", "litd-units"]),
     // Planners speak to the daemon through what hooks and litctl tell it.
@@ -63,6 +65,7 @@ const ARROWS: [(&str, &[&str]); 32] = [
             "litd-policies",
             "litd-power",
             "litd-proto",
+            "litd-qualify",
             "litd-units",
         ],
     ),

@@ -17,6 +17,7 @@ mod packaging;
 mod plan;
 mod policy;
 mod predict;
+mod qualify;
 mod release;
 mod replay;
 mod restore;
@@ -57,6 +58,7 @@ enum Command {
     Estimate(estimate::Args),
     Replay(replay::Args),
     Doctor(doctor::Args),
+    Qualify(qualify::Args),
     Plan(plan::Args),
     Carbon(carbon::Args),
     Predict(predict::Args),
@@ -85,7 +87,7 @@ Exit status:
   0    it was done
   1    litd can't be asked: it does not run here, or may not be asked by this user
   2    the command line or a file is wrong, or litd refuses
-doctor, carbon advise and carbon run have their own, which their --help tells.";
+doctor, qualify, carbon advise and carbon run have their own, which their --help tells.";
 /// The exit status where litd can't be asked.
 const NO_DAEMON: u8 = 1;
 /// The exit status of what was asked wrongly, or refused.
@@ -112,6 +114,7 @@ fn run(cli: &Cli) -> Outcome {
         Command::Estimate(args) => estimate::run(args, cli.json),
         Command::Replay(args) => replay::run(args, cli.json),
         Command::Doctor(args) => doctor::run(args, cli.json),
+        Command::Qualify(args) => qualify::run(args, cli.json),
         Command::Plan(args) => plan::run(args, cli.json),
         Command::Carbon(args) => carbon::run(args, cli.json),
         Command::Predict(args) => predict::run(args, cli.json),

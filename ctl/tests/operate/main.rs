@@ -17,6 +17,7 @@ mod plan_check;
 mod plan_kareus;
 mod plan_report;
 mod providers;
+mod qualify;
 mod replay;
 mod reshard;
 #[path = "../../../crates/api/tests/samples/mod.rs"]
