@@ -74,15 +74,17 @@ impl fmt::Display for Home {
 }
 
 /// The name of a job in this daemon: what its scheduler calls it, and then what its hooks say. Hooks
-/// can't take another's: a name that looks like a scheduler's from a process that is in no
-/// scheduler's job gets its user's in front.
+/// can't take another's: a name that looks like a scheduler's, or like a stage of somebody's job, from a process that
+/// is in no scheduler's job gets its user's in front.
 pub(crate) fn job_name(home: Option<&Home>, uid: u32, label: &str) -> String {
     const KINDS: [&str; 4] = ["slurm-", "pod-", "container-", "user-"];
     match home {
         // The usual label under Slurm is its job's and its step's.
         Some(home) if repeats(home, label) => label.to_owned(),
         Some(home) => format!("{home}/{label}"),
-        None if KINDS.iter().any(|kind| label.starts_with(kind)) => of_user(uid, label),
+        None if label.contains('/') || KINDS.iter().any(|kind| label.starts_with(kind)) => {
+            of_user(uid, label)
+        }
         None => label.to_owned(),
     }
 }

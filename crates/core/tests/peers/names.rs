@@ -73,3 +73,31 @@ fn a_job_whose_name_another_user_has_taken_is_another_job() {
     ];
     assert_eq!(jobs(&node), all);
 }
+
+/// A job's stages are jobs of their own here, and nobody can take the name of one.
+#[test]
+fn a_name_like_another_users_stage_keeps_nobody_out() {
+    let _beside = beside();
+    let stage = |gpu: usize| Hello {
+        group: format!("stage {gpu}"),
+        ..called("train", gpu, 2)
+    };
+    let mut node = Node::new(4, config());
+    let mut his = Vec::new();
+    for (gpu, name) in [(2, "train/stage 0"), (3, "train/stage 1")] {
+        // One of them comes before her stages, and one between.
+        let bob = greet(&mut node, BOB, called(name, gpu, 1));
+        let alice = greet(&mut node, ALICE, stage(gpu - 2));
+        assert!(node.core.is_attached(bob) && node.core.is_attached(alice));
+        his.push((format!("user-2000/{name}"), BOB, 1));
+        node.pass(SECOND);
+    }
+    let hers = |name: &str| (name.to_owned(), ALICE, 1);
+    let all = [
+        hers("train/stage 0"),
+        hers("train/stage 1"),
+        his.remove(0),
+        his.remove(0),
+    ];
+    assert_eq!(jobs(&node), all);
+}
