@@ -433,7 +433,7 @@ fn a_node_budget_that_nobody_measures_for_is_told_once() {
     let mut stand = Stand::clocked("node.budget = 4000\n");
     let told = |stand: &Stand| {
         let events = stand.events(EventKind::Fault);
-        let unkept = |it: &&String| it.contains("as if its GPUs and CPUs were all that draws");
+        let unkept = |it: &&String| it.contains("were all that it draws besides its GPUs and CPUs");
         events.iter().filter(unkept).count()
     };
     stand.pass(590.0);
