@@ -159,9 +159,7 @@ async fn trace(
         Err(refusal) => return refusal,
     };
     let Some(wishes) = hub.borrow().wishes() else {
-        let why = "litd does not answer PyTorch's on-demand client here: set attach.kineto = true in litd.toml, and \
-                   restart litd";
-        return problem(StatusCode::CONFLICT, why.to_owned());
+        return problem(StatusCode::CONFLICT, Traceable::OFF.to_owned());
     };
     let outcome = wishes.wish(&wish);
     let said = match &outcome {

@@ -31,15 +31,13 @@ use thiserror::Error;
 use crate::lock::{self, Locked};
 use crate::state::named;
 use litd_files as files;
+use litd_power::powercap;
 
 /// The end of a link's name.
 const JOURNAL: &str = ".journal";
 
 /// The end of the name of the file with the journal's id.
 const ID: &str = ".journal-id";
-
-/// The end of the name of the file with a CPU socket's limits, which powercap keeps.
-const LIMITS: &str = ".short-term";
 
 /// The longest id, in bytes.
 const LONGEST_ID: u64 = 64;
@@ -407,7 +405,9 @@ pub fn has_limits_of_the_dead(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut sockets = entries.filter_map(|entry| {
         let name = entry.file_name();
-        name.to_str()?.strip_suffix(LIMITS).map(str::to_owned)
+        name.to_str()?
+            .strip_suffix(powercap::KEPT)
+            .map(str::to_owned)
     });
     sockets.any(|address| !is_locked(directory, &address))
 }

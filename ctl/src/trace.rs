@@ -123,8 +123,7 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
         return output::json(traceable);
     }
     if !traceable.on {
-        return Err("litd does not answer PyTorch's on-demand client here: set attach.kineto = true in litd.toml, and \
-                    restart litd".into());
+        return Err(Traceable::OFF.into());
     }
     let mut text = String::new();
     for trouble in &traceable.troubles {

@@ -14,13 +14,14 @@ use crate::envelope::{CapVector, Microwatts, microwatts, watts};
 const MOST: Microwatts = Microwatts::MAX / 1024;
 
 /// When a device may rise to its target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rises {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rises {
+    /// Once the budget has room: what is undone waits for no write that may never land.
+    #[default]
+    InBudget,
     /// Once the budget has room, and no failed write can take that any more.
     Surely,
-    /// Once the budget has room: what is undone waits for no write that may never land.
-    InBudget,
-    /// At any time: its part of the budget is its own.
+    /// At any time: its part of the budget is its own, and others hold more than theirs and can't be lowered.
     Freely,
 }
 
@@ -178,27 +179,22 @@ impl Actuator {
         }
     }
 
+    /// Aims a device at a cap.
+    pub fn aim(&mut self, device: usize, cap: Watts, rises: Rises) {
+        if let Some(line) = self.lines.get_mut(device) {
+            (line.target, line.rises) = (microwatts(cap), rises);
+        }
+    }
+
     /// Aims a device at what it is to hold: without a loop, or as its loop asks.
     pub fn rest(&mut self, device: usize, cap: Watts) {
-        if let Some(line) = self.lines.get_mut(device) {
-            (line.target, line.rises) = (microwatts(cap), Rises::Surely);
-        }
+        self.aim(device, cap, Rises::Surely);
     }
 
     /// Aims a device at the cap that it was found with: undoing is the one thing that needs no
     /// envelope, and that waits for no write that may never land. The budget still decides when.
     pub fn give_back(&mut self, device: usize, found: Watts) {
-        if let Some(line) = self.lines.get_mut(device) {
-            (line.target, line.rises) = (microwatts(found), Rises::InBudget);
-        }
-    }
-
-    /// The same for a device whose part of the budget is its own, where others hold more than theirs and can't be
-    /// lowered.
-    pub fn give_back_own(&mut self, device: usize, found: Watts) {
-        if let Some(line) = self.lines.get_mut(device) {
-            (line.target, line.rises) = (microwatts(found), Rises::Freely);
-        }
+        self.aim(device, found, Rises::InBudget);
     }
 
     /// Leaves a device alone.

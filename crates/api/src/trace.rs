@@ -18,6 +18,12 @@ pub struct Traceable {
     pub datagrams: Datagrams,
 }
 
+impl Traceable {
+    /// What is said where [`Self::on`] is false.
+    pub const OFF: &str = "litd does not answer PyTorch's on-demand client here: set attach.kineto = true in litd.toml, \
+                           and restart litd";
+}
+
 /// Datagrams to the sockets that clients know, by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Datagrams {

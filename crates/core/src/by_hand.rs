@@ -48,9 +48,8 @@ impl ByHand {
     }
 
     /// Gives up the override that is under way. Returns its cap, if there was one.
-    pub fn fail(&mut self, at: Nanos, why: impl FnOnce() -> String) -> Option<Watts> {
+    pub fn fail(&mut self, at: Nanos, why: String) -> Option<Watts> {
         let cap = self.asked()?;
-        let why = why();
         *self = Self::Failed(Failed { cap, why, at });
         Some(cap)
     }
@@ -270,7 +269,7 @@ impl<S: Store> Core<S> {
             Err(why) => why,
         };
         let text = format!("could not be set by hand, and the cap found is restored: {why}");
-        unit.by_hand.fail(now, || why);
+        unit.by_hand.fail(now, why);
         let address = unit.address().to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
         // The watts that were meant for a socket return to the GPUs.
@@ -337,7 +336,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn fail_by_hand(&mut self, device: usize, why: String) -> Option<Watts> {
         let now = self.now;
         let unit = self.devices.get_mut(device)?;
-        let cap = unit.by_hand.fail(now, || why)?;
+        let cap = unit.by_hand.fail(now, why)?;
         if self.actuator.is_writing(device) {
             self.journal_late(device, cap);
         }

@@ -369,7 +369,7 @@ impl<S: Store> Core<S> {
         each.into_iter().flatten().reduce(Watts::max)
     }
 
-    /// Whether nobody has told that power, and it is known at least at most.
+    /// Whether that power is not configured, and readings have not shown it but for a lower bound at most.
     fn lacks_reserve(&self) -> bool {
         self.config.node.reserve.is_none() && self.node.rest.known().is_none()
     }

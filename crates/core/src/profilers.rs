@@ -206,10 +206,15 @@ impl Profilers {
         &self.off
     }
 
+    /// Why this software is off for this user, if it is.
+    fn off_for(&self, whose: &Tenant, software: &str) -> Option<&ProfilerOff> {
+        let off = |off: &&ProfilerOff| off.software == software && off.is_for(whose);
+        self.off.iter().find(off)
+    }
+
     /// The answer to a rank of this user's job.
     fn tell(&mut self, whose: &Tenant, software: &str, job: &str) -> (Profiling, String) {
-        let off = |off: &&ProfilerOff| off.software == software && off.is_for(whose);
-        if let Some(off) = self.off.iter().find(off) {
+        if let Some(off) = self.off_for(whose, software) {
             return (Profiling::Off, off.reason.clone());
         }
         let is_good = |good: &ProfilerGood| good.software == software && good.is_for(whose);
@@ -303,8 +308,7 @@ impl Profilers {
 
     /// A process of this user has lost nothing for long enough. Returns whether that is new.
     fn is_good(&mut self, whose: &Tenant, software: &str, unix_seconds: f64) -> bool {
-        let off = |off: &ProfilerOff| off.software == software && off.is_for(whose);
-        if self.off.iter().any(off) {
+        if self.off_for(whose, software).is_some() {
             return false;
         }
         match self.good.iter_mut().find(|it| it.software == software) {

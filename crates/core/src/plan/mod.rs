@@ -11,7 +11,7 @@ mod view;
 mod why;
 
 use litd_api::DeviceState;
-use litd_policies::{Actuator, Limits, to_the_microwatt};
+use litd_policies::{Actuator, Limits, Rises, to_the_microwatt};
 use litd_units::Watts;
 
 pub(crate) use share::{kept, project};
@@ -32,23 +32,12 @@ pub(crate) struct Plan {
     pub aims: Vec<Aim>,
 }
 
-/// What a raise waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Rises {
-    /// Room in the budget.
-    #[default]
-    InBudget,
-    /// Besides, no failed write of another device can take that any more.
-    Surely,
-    /// Nothing: the watts are the device's own.
-    Freely,
-}
-
 /// A device's target and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Aim {
     /// The target; `None`: the device is left alone.
     pub target: Option<Watts>,
+    /// When it may rise to that.
     pub rises: Rises,
     pub why: Why,
 }
@@ -104,14 +93,9 @@ impl Plan {
     pub fn aim(&self, ledger: &mut Actuator) {
         ledger.set_budget(self.budget);
         for (device, aim) in self.aims.iter().enumerate() {
-            let Some(cap) = aim.target else {
-                ledger.leave(device);
-                continue;
-            };
-            match aim.rises {
-                Rises::Surely => ledger.rest(device, cap),
-                Rises::InBudget => ledger.give_back(device, cap),
-                Rises::Freely => ledger.give_back_own(device, cap),
+            match aim.target {
+                Some(cap) => ledger.aim(device, cap, aim.rises),
+                None => ledger.leave(device),
             }
         }
     }

@@ -35,16 +35,20 @@ fn reserve(pulse: Pulse, averages: usize, late: usize) -> Option<f64> {
         if second % 5 == 0 && drew.len() >= averages + late {
             let told = drew.iter().rev().skip(late).take(averages);
             let power = told.sum::<f64>() / averages as f64;
-            node.event(Event::NodePower(NodeReading {
-                source: "redfish".to_owned(),
-                power: Some(Watts(power)),
-                ..NodeReading::default()
-            }));
+            bmc_tells(&mut node, power);
         }
     }
     assert_eq!(node.now / SECOND, 901);
-    let measured = node.status().node.measured;
-    measured.and_then(|it| it.reserve).map(|it| it.0)
+    told(&node)
+}
+
+/// The BMC tells that the node draws so many watts.
+fn bmc_tells(node: &mut Node, power: f64) {
+    node.event(Event::NodePower(NodeReading {
+        source: "redfish".to_owned(),
+        power: Some(Watts(power)),
+        ..NodeReading::default()
+    }));
 }
 
 #[test]
@@ -92,11 +96,7 @@ fn pass(node: &mut Node, seconds: i64, mut each: impl FnMut(&mut Node, i64)) {
         }
         if second % 5 == 0 {
             let power: Watts = node.gpus.iter().map(|gpu| gpu.power).sum();
-            node.event(Event::NodePower(NodeReading {
-                source: "redfish".to_owned(),
-                power: Some(power + Watts(REST)),
-                ..NodeReading::default()
-            }));
+            bmc_tells(node, power.0 + REST);
         }
     }
 }
@@ -198,11 +198,7 @@ fn moments(swing: f64) -> Node {
         let mean = node.sum();
         node.pass(1.0);
         if second % 5 == 0 {
-            node.event(Event::NodePower(NodeReading {
-                source: "redfish".to_owned(),
-                power: Some(Watts(mean + REST)),
-                ..NodeReading::default()
-            }));
+            bmc_tells(&mut node, mean + REST);
         }
     }
     node

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
+use super::KEPT;
 use super::socket::{Limits, RESOLUTION};
 
 /// Six numbers of up to 20 digits and a word are shorter.
@@ -199,7 +200,7 @@ impl Kept {
 }
 
 fn path(directory: &Path, address: &str) -> PathBuf {
-    directory.join(format!("{address}.short-term"))
+    directory.join(format!("{address}{KEPT}"))
 }
 
 fn text(path: &Path) -> Option<String> {

@@ -26,6 +26,9 @@ use crate::node;
 use crate::processor::{self, Processor};
 use crate::sysfs;
 
+/// The end of the name of the file that keeps a socket's limits found, for a litd after a crash.
+pub const KEPT: &str = ".short-term";
+
 /// Programs that set these limits.
 pub(crate) const OTHER_TOOLS: [&str; 3] = ["thermald", "geopmd", "eard"];
 
