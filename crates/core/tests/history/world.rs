@@ -222,7 +222,7 @@ impl World {
         let mut hw = setup.devices;
         let clean = setup.faults.is_empty();
         // Loops have less to do where clocks are planned, and clean histories are to show what loops do.
-        let planned = if clean { 0.0 } else { 0.42 };
+        let planned = if clean { 0.0 } else { 0.5 };
         let hooks = Hooks::new(&setup.jobs, &mut hw, planned, &mut rng);
         let mut world = Self {
             digest: Digest::default(),
