@@ -47,6 +47,8 @@ pub async fn serve(
 ) {
     let seats = Seats::new(SEATS);
     loop {
+        // The last connection's request is read before the next connection is accepted.
+        tokio::task::yield_now().await;
         let connection = listening.accept().await;
         let Ok(stream) = connection.stream() else {
             continue;
@@ -85,8 +87,6 @@ pub async fn serve(
             leave.or(serving).await;
             unread.close(crowd, end);
         });
-        // The request is read before the next connection is accepted.
-        tokio::task::yield_now().await;
     }
 }
 

@@ -70,6 +70,8 @@ async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub async fn serve(listener: TcpListener, answers: Answers, hub: Shared) {
     let seats = Seats::new(SEATS);
     loop {
+        // However many connect here, they do not hold up those who connect to the control socket.
+        tokio::task::yield_now().await;
         let stream = server::accept(|| listener.accept()).await;
         let client = stream.peer_addr().ok().map(|it| client(it.ip()));
         let Some((seat, leave)) = seats.take(client, false) else {

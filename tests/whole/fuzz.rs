@@ -19,6 +19,9 @@ const MOST: u64 = 48 * 1024;
 /// Frames in the usual run.
 const FRAMES: usize = 4000;
 
+/// So many frames are sent before the daemon is asked for its status, which it answers in its turn.
+const PACE: usize = 8;
+
 fn below(rng: &mut Rng, most: usize) -> usize {
     (rng.uniform() * most as f64) as usize
 }
@@ -177,6 +180,11 @@ pub fn mutated_frames(stand: &Stand, frames: usize) -> u64 {
     for sent in 0..frames {
         let count = fuzzers.len();
         fuzzers[sent % count].send();
+        // A daemon that gets little of the processor would refuse connections after many more frames, none of
+        // which it would have looked at.
+        if sent % PACE == 0 {
+            stand.status();
+        }
         if sent % 1000 == 0 {
             most = most.max(stand.memory());
         }
