@@ -23,6 +23,7 @@ use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
 use crate::domain::Identity;
 use crate::late::{self, Candidate, Look, Outcome};
 use crate::node;
+use crate::powercap::{self, Counter};
 use crate::processor::{self, Processor};
 use crate::sysfs::{self, FileError, Step};
 use crate::worker::STACK;
@@ -58,7 +59,11 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     for (number, folder) in numbers.into_iter().zip(folders) {
         let identity = processor.socket(processor::address(number, None), "hsmp", &driver);
         let told = identity.clone();
-        let ask = move || examine(told.clone(), Box::new(Hwmon::new(folder.clone())));
+        let sys = search.sys.clone();
+        let ask = move || {
+            let port = Box::new(Hwmon::new(folder.clone()));
+            examine(told.clone(), port, powercap::counter(&sys, number))
+        };
         candidates.push(Candidate {
             identity,
             ask: Box::new(ask),
@@ -116,6 +121,11 @@ fn nobody_knows(sys: &Path, count: usize) -> Notice {
         .remedy("load their driver anew; `journalctl -k` may say what ails it")
 }
 
+/// Where messages go.
+fn messages(search: &Search) -> PathBuf {
+    search.dev.join("hsmp")
+}
+
 /// A possible socket's answer to a test.
 enum Tested {
     /// The socket exists.
@@ -135,7 +145,7 @@ fn through_messages(
     patience: Duration,
     found: &mut Inventory,
 ) {
-    let path = search.dev.join("hsmp");
+    let path = messages(search);
     let deadline = Instant::now() + patience / 2;
     let begin = |number: u16| {
         let (path, (told, answer)) = (path.clone(), mpsc::channel());
@@ -166,7 +176,7 @@ fn through_messages(
     for (number, tested) in (0..).zip(tested) {
         match tested {
             Tested::There | Tested::Silent => {
-                candidates.push(by_messages(&path, processor, driver, number));
+                candidates.push(by_messages(search, processor, driver, number));
             }
             // The socket before was the last.
             Tested::Missing(error) if number > 0 && error.errno() == Some(Errno::ENODEV) => break,
@@ -180,17 +190,18 @@ fn through_messages(
     late::look_at_all(candidates, patience / 2, found);
 }
 
-fn by_messages(path: &Path, processor: &Processor, driver: &str, number: u16) -> Candidate {
+fn by_messages(search: &Search, processor: &Processor, driver: &str, number: u16) -> Candidate {
     let address = processor::address(number.into(), None);
     let identity = processor.socket(address, "hsmp", driver);
-    let (path, told) = (path.to_owned(), identity.clone());
+    let (path, sys, told) = (messages(search), search.sys.clone(), identity.clone());
     let ask = move || {
         let mut device = Device::new(path.clone(), number);
         let mut identity = told.clone();
         if let Ok(version) = device.protocol() {
             identity.driver = format!("{} (HSMP protocol {version})", told.driver);
         }
-        examine(identity, Box::new(device))
+        let counter = powercap::counter(&sys, number.into());
+        examine(identity, Box::new(device), counter)
     };
     Candidate {
         identity,
@@ -198,7 +209,7 @@ fn by_messages(path: &Path, processor: &Processor, driver: &str, number: u16) ->
     }
 }
 
-fn examine(identity: Identity, mut port: Box<dyn Port>) -> Look {
+fn examine(identity: Identity, mut port: Box<dyn Port>, counter: Option<Counter>) -> Look {
     let default = port.limit();
     let notice = match &default {
         Err(error) => Some(
@@ -214,7 +225,7 @@ fn examine(identity: Identity, mut port: Box<dyn Port>) -> Look {
             Notice::new(Severity::Error, &identity.address, text).remedy(sysfs::PERMISSION)
         }),
     };
-    let socket = Socket::new(identity, port, default.unwrap_or(0));
+    let socket = Socket::new(identity, port, default.unwrap_or(0), counter);
     Look {
         outcome: Outcome::Domain(Box::new(socket)),
         notices: notice.into_iter().collect(),

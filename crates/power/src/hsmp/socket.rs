@@ -9,6 +9,7 @@ use super::port::Port;
 use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
+use crate::powercap::{Counter, Meter};
 use crate::sysfs::{self, FileError, Step};
 
 /// The firmware's unit, in microwatts: caps found are restored to the milliwatt.
@@ -23,6 +24,16 @@ pub(super) struct Socket {
     port: Box<dyn Port>,
     /// The limit at litd's start, in microwatts; 0 if it could not be read.
     default: u64,
+    /// The firmware tells the power of a moment only. Where Linux counts the socket's energy as well, whoever draws
+    /// little whenever litd looks is not taken for one who draws little.
+    energy: Option<Energy>,
+}
+
+/// A socket's counter of energy, and what it has counted.
+#[derive(Debug)]
+struct Energy {
+    counter: Counter,
+    meter: Meter,
 }
 
 impl fmt::Debug for Socket {
@@ -34,11 +45,18 @@ impl fmt::Debug for Socket {
 }
 
 impl Socket {
-    pub fn new(identity: Identity, port: Box<dyn Port>, default: u64) -> Self {
+    pub fn new(
+        identity: Identity,
+        port: Box<dyn Port>,
+        default: u64,
+        counter: Option<Counter>,
+    ) -> Self {
+        let meter = Meter::default();
         Self {
             identity,
             port,
             default,
+            energy: counter.map(|counter| Energy { counter, meter }),
         }
     }
 
@@ -130,9 +148,15 @@ impl PowerDomain for Socket {
     }
 
     fn read(&mut self) -> Result<Reading, PowerError> {
+        let cap = self.cap()?;
+        let counted = self.energy.as_mut().and_then(|it| {
+            let is_counted = it.counter.count(&mut it.meter);
+            it.meter.energy().filter(|_| is_counted)
+        });
         Ok(Reading {
-            cap: self.cap()?,
+            cap,
             power: self.port.power().ok().map(sysfs::from_micro),
+            energy: counted,
             ..Reading::default()
         })
     }
@@ -144,6 +168,9 @@ impl PowerDomain for Socket {
 
     fn release(&mut self) -> Handles {
         self.port.close();
+        if let Some(energy) = &mut self.energy {
+            energy.counter.close();
+        }
         Handles::Closed
     }
 }

@@ -1,8 +1,11 @@
 //! A wrapping energy counter, converted to energy that only grows and to power.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use litd_units::{Joules, Watts};
+
+use crate::sysfs::{Attribute, FileError};
 
 /// The hardware updates the counter about every millisecond: power over less than many of these is noise, and a
 /// counter that stands still for so long does not count.
@@ -13,7 +16,7 @@ const ABSURD: f64 = 5000.0;
 
 /// The energy counted so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     /// Microjoules in the counter at its last reading, and the time of that.
     last: Option<(u64, Instant)>,
     /// Microjoules since counting began, with those in the counter then.
@@ -63,6 +66,46 @@ impl Meter {
     /// Power between the last two readings that were not too close to each other.
     pub fn power(&self) -> Option<Watts> {
         self.power
+    }
+}
+
+/// A zone's counter of energy.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    energy: Attribute,
+    highest: Attribute,
+}
+
+impl Counter {
+    /// The counter of `zone`.
+    pub fn of(zone: &Path) -> Self {
+        Self {
+            energy: Attribute::new(zone.join("energy_uj")),
+            highest: Attribute::new(zone.join("max_energy_range_uj")),
+        }
+    }
+
+    /// Closes the files until the next count.
+    pub fn close(&mut self) {
+        for file in [&mut self.energy, &mut self.highest] {
+            *file = Attribute::new(file.path().to_owned());
+        }
+    }
+
+    /// What the counter says, in microjoules.
+    pub fn read(&mut self) -> Result<u64, FileError> {
+        self.energy.number()
+    }
+
+    /// Counts the energy used until now. Returns whether the counter can be read.
+    pub fn count(&mut self, meter: &mut Meter) -> bool {
+        let Ok(counter) = self.read() else {
+            meter.restart();
+            return false;
+        };
+        let highest = self.highest.number().unwrap_or(0);
+        meter.count(counter, highest, Instant::now());
+        true
     }
 }
 

@@ -17,6 +17,7 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub(crate) use self::energy::{Counter, Meter};
 use self::kept::Kept;
 use self::socket::{Files, Socket};
 use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
@@ -114,6 +115,12 @@ fn zones(folder: &Path, prefix: &str) -> BTreeMap<Package, PathBuf> {
         }
     }
     found
+}
+
+/// The energy counter of a socket whose limits are set in another way ([`crate::hsmp`]), if it has one.
+pub(crate) fn counter(sys: &Path, socket: u32) -> Option<Counter> {
+    let zones = zones(&sys.join("class/powercap"), "intel-rapl:");
+    zones.get(&(socket, None)).map(|zone| Counter::of(zone))
 }
 
 /// The zones in the same numbering as this one.
@@ -221,7 +228,7 @@ fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
             "write 1 to `enabled` in its folder",
         );
     }
-    if let Err(error) = files.energy().number::<u64>() {
+    if let Err(error) = files.energy().read() {
         let text = format!("its power can't be measured: {error}");
         notice(Severity::Warning, text, sysfs::PERMISSION);
     }

@@ -1,12 +1,11 @@
 //! An Intel socket: its two limits and its counter of energy.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use litd_units::Watts;
 use nix::errno::Errno;
 
-use super::energy::Meter;
+use super::energy::{Counter, Meter};
 use super::kept::{Kept, LeftOver, Record, near};
 use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
@@ -58,8 +57,7 @@ pub(super) struct Files {
     long: Constraint,
     short: Option<Constraint>,
     enabled: Attribute,
-    energy: Attribute,
-    highest_energy: Attribute,
+    energy: Counter,
     /// The same limit in memory-mapped registers, where there are two: the lower one rules.
     other: Option<Attribute>,
 }
@@ -72,8 +70,7 @@ impl Files {
             long: Constraint::find(zone, "long_term")?,
             short: Constraint::find(zone, "short_term"),
             enabled: file("enabled"),
-            energy: file("energy_uj"),
-            highest_energy: file("max_energy_range_uj"),
+            energy: Counter::of(zone),
             other: other.map(|zone| Attribute::new(zone.join("constraint_0_power_limit_uw"))),
         })
     }
@@ -84,7 +81,7 @@ impl Files {
     }
 
     /// The counter of energy.
-    pub fn energy(&mut self) -> &mut Attribute {
+    pub fn energy(&mut self) -> &mut Counter {
         &mut self.energy
     }
 
@@ -259,16 +256,8 @@ impl Socket {
 
     /// Counts the energy used until now. Returns whether it can be read.
     fn count(&mut self) -> bool {
-        let Some(files) = &mut self.files else {
-            return false;
-        };
-        let Ok(counter) = files.energy.number() else {
-            self.meter.restart();
-            return false;
-        };
-        let highest = files.highest_energy.number().unwrap_or(0);
-        self.meter.count(counter, highest, Instant::now());
-        true
+        let files = self.files.as_mut();
+        files.is_some_and(|files| files.energy.count(&mut self.meter))
     }
 
     /// The limits found, where these are the present ones.

@@ -6,7 +6,7 @@ use litd_power::hsmp::discover;
 use litd_power::{
     CapRange, DeviceKind, Operation, PowerError, Reading, Reply, Search, Severity, Source,
 };
-use litd_units::Watts;
+use litd_units::{Joules, Watts};
 use proptest::prelude::*;
 
 const EPYC: &str =
@@ -59,6 +59,35 @@ fn a_socket_is_read_in_its_units() {
     };
     assert_eq!(cpu.range().unwrap(), range);
     assert!(cpu.holders().unwrap().is_empty());
+}
+
+/// The firmware tells the power of a moment only; Linux counts what AMD's sockets use, and limits nothing there.
+#[test]
+fn a_sockets_energy_is_counted_where_linux_counts_it() {
+    let tree = one();
+    tree.sockets(2);
+    socket(&tree, 4, "310000000");
+    let mut cpus = discover(&tree.search()).domains;
+    assert_eq!(cpus[0].read().unwrap().energy, None);
+    for (zone, package, counter) in [(0, 1, "7000000"), (1, 0, "5000000")] {
+        let zone = format!("sys/class/powercap/intel-rapl:{zone}");
+        tree.put(format!("{zone}/name"), format!("package-{package}\n"));
+        tree.put(format!("{zone}/energy_uj"), format!("{counter}\n"));
+        tree.put(format!("{zone}/max_energy_range_uj"), "65532610987\n");
+    }
+    let mut cpus = discover(&tree.search()).domains;
+    let mut energy = |at: usize| cpus[at].read().unwrap().energy;
+    assert_eq!(energy(0), Some(Joules(5.0)));
+    assert_eq!(energy(1), Some(Joules(7.0)));
+    tree.put("sys/class/powercap/intel-rapl:1/energy_uj", "5250000\n");
+    assert_eq!(energy(0), Some(Joules(5.25)));
+    // A counter that can't be read any more is none, and the power of a moment stays.
+    tree.put("sys/class/powercap/intel-rapl:1/energy_uj", "-\n");
+    let reading = cpus[0].read().unwrap();
+    assert_eq!(
+        (reading.energy, reading.power),
+        (None, Some(Watts(187.345)))
+    );
 }
 
 #[test]
