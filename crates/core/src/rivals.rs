@@ -54,9 +54,11 @@ impl<S: Store> Core<S> {
         self.condition.yielded.is_some()
     }
 
-    /// The device with the latest foreign change, if there is one that was not resumed.
+    /// A device with a foreign cap that was not resumed. One at its default counts as nobody's, as in
+    /// [`Core::foreign_change`]: it takes its watts of the budget, and stops nobody's raises besides.
     pub(crate) fn foreign_device(&self) -> Option<&Unit> {
-        let foreign = |unit: &&Unit| unit.standing.is_foreign();
+        let at_default = |unit: &Unit| unit.found.is_some_and(|cap| unit.is_default(cap));
+        let foreign = |unit: &&Unit| unit.standing.is_foreign() && !at_default(unit);
         self.devices.iter().map(|(_, unit)| unit).find(foreign)
     }
 

@@ -3,7 +3,7 @@
 use litd_units::Watts;
 
 use crate::gpu::{Writes, found_at};
-use crate::node::{MS, Node, release};
+use crate::node::{MS, Node, budget, release};
 
 const BUDGET: f64 = 2000.0;
 
@@ -133,4 +133,27 @@ fn resets_that_nothing_shows_do_not_have_the_node_yield() {
     assert!(!node.status().node.yielded, "{:?}", node.log);
     node.pass(30.0);
     node.holds_at_most(4800.0);
+}
+
+/// Nothing but the cap shows the resets. The third one is taken for somebody's hand, which stops no raise of the
+/// other GPUs, for it may well be their neighbour's user who has his GPU reset.
+#[test]
+fn three_resets_of_one_gpu_stop_no_raise_of_the_others() {
+    for resets in [2, 3] {
+        let mut node = Node::under(4000.0, found_at(8, 700.0));
+        for _ in 0..resets {
+            node.by_others(0, 700.0);
+            node.pass(6.0);
+        }
+        node.pass(30.0);
+        node.holds_at_most(4000.0);
+        node.command(budget(5000.0)).unwrap();
+        node.pass(60.0);
+        node.holds_at_most(5000.0);
+        let sum = node.sum();
+        assert!(
+            sum >= 4900.0,
+            "after {resets} resets the GPUs have {sum} W of 5000 W"
+        );
+    }
 }

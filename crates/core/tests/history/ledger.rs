@@ -528,13 +528,24 @@ impl World {
             self.broke("12 throttles", text);
         } else if self.clock().0 < self.ledger.braked_until {
             self.broke("12 brake", text);
-        } else if said.iter().any(|said| said.state == DeviceState::Foreign) {
+        } else if self.has_a_rival(said) {
             self.broke("12 rival", text);
         } else if hw.sharing_told != litd_power::Sharing::Whole || hw.users_told {
             self.broke("12 shared", text);
         } else if hw.tells == Tells::Nothing && new && self.policy() != Policy::GpuRed {
             self.broke("12 unknown", text);
         }
+    }
+
+    /// Somebody sets caps here. A device that was left at its default may have been reset once too often: that is
+    /// nobody's hand, and whoever has his GPU reset keeps no other GPU from its watts.
+    fn has_a_rival(&self, said: &[Said]) -> bool {
+        let is_rivals = |(hw, said): (&Hw, &Said)| {
+            let defaults = [Some(hw.range), hw.range_told].map(|it| it.map(|it| micro(it.default)));
+            let at_default = said.found.is_some() && defaults.contains(&said.found);
+            said.state == DeviceState::Foreign && !at_default
+        };
+        self.hw.iter().zip(said).any(is_rivals)
     }
 
     /// The daemon knows of foreign hands: after the second one it only observes.
