@@ -176,7 +176,8 @@ impl<S: Store> Core<S> {
             return Ok(());
         }
         if !unit.is_gpu() {
-            return self.check_floors(device, unit, cap);
+            self.check_floors(device, unit, cap)?;
+            return self.check_gpus_keep_theirs(unit, cap);
         }
         let budgets = [self.set_budget(), self.node.bound()];
         let Some(budget) = budgets.into_iter().flatten().reduce(Watts::min) else {
@@ -210,6 +211,27 @@ impl<S: Store> Core<S> {
             false => Err(problem(format!(
                 "{}: {cap} would leave {left} of what the node may draw to the GPUs, whose floors add up to \
                  {floors}",
+                unit.name
+            ))),
+        }
+    }
+
+    /// While GPUs hold more than their budget, with caps that litd does not set, no socket rises above what it was found
+    /// with.
+    fn check_gpus_keep_theirs(&self, unit: &Unit, cap: Watts) -> Result<(), Problem> {
+        let least = |(device, unit): (usize, &Unit)| {
+            let counts = self.actuator.counts(device);
+            match unit.is_ours() {
+                true => counts.min(unit.floor(&self.config.caps)),
+                false => counts,
+            }
+        };
+        let gpus: Watts = self.devices.gpus().map(least).sum();
+        let budget = self.gpu_budget();
+        match gpus <= budget {
+            true => Ok(()),
+            false => Err(problem(format!(
+                "{}: {cap} can't be set while GPUs hold {gpus:.0} of their {budget:.0} or more, with caps that litd                  does not set (`litctl caps` shows which): lower those or raise the budget first",
                 unit.name
             ))),
         }

@@ -14,6 +14,7 @@ use crate::devices::Unit;
 use crate::event::NodeReading;
 use crate::last_minute::{Counter, Drawing, LastMinute};
 use crate::limits::BRAKE;
+use crate::plan::socket_part;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -435,8 +436,12 @@ impl<S: Store> Core<S> {
 
     /// The sum of the CPU sockets' limits found, which is theirs.
     pub(crate) fn left_to_cpus(&self) -> Watts {
-        let came_with = |(device, unit)| self.came_with(device, unit);
-        self.devices.cpus().map(came_with).sum()
+        let part = |(device, unit): (usize, &Unit)| {
+            let counts = self.actuator.counts(device);
+            let most = self.actuator.most_of(device);
+            socket_part(unit.by_hand.asked(), unit.back(), counts, most)
+        };
+        self.devices.cpus().map(part).sum()
     }
 
     /// The sum of the GPUs' floors, which the node's budget does not go below.

@@ -17,6 +17,7 @@ use litd_units::Watts;
 pub(crate) use share::{kept, project};
 pub(crate) use view::{
     Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
+    socket_part,
 };
 pub(crate) use why::Why;
 
@@ -118,7 +119,7 @@ impl View {
     /// The budget of all devices together: the GPUs' budget and the CPU sockets' limits found. Once litd no longer
     /// steers, restoring caps is always allowed, whatever foreign caps there are.
     fn whole_budget(&self) -> Watts {
-        let cpus: Watts = self.cpus().map(DeviceView::came_with).sum();
+        let cpus: Watts = self.cpus().map(DeviceView::part).sum();
         let budget = self.managed_budget + cpus;
         match self.doing {
             Doing::Moving | Doing::LeavingBehind => budget,

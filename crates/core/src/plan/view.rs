@@ -228,6 +228,12 @@ impl DeviceView {
         self.base().unwrap_or(self.account.most)
     }
 
+    /// The watts that it takes of the budget as a CPU socket.
+    pub fn part(&self) -> Watts {
+        let Account { counts, most, .. } = self.account;
+        socket_part(self.by_hand, self.back, counts, most)
+    }
+
     /// The watts that it takes of the budget where its cap found is at the floor or below.
     pub fn at_floor(&self, cap: Watts) -> Watts {
         self.range.unjudged().unwrap_or(cap)
@@ -339,6 +345,20 @@ impl DeviceView {
         let writable = !self.is_overdue && self.range != RangeView::Asked;
         let is_above = self.account.held.is_some_and(|held| held > back);
         writable && is_above && !self.account.has_failed
+    }
+}
+
+/// The watts of a CPU socket: what was `asked` by hand, else its cap found, else the most that it may hold. While an
+/// override lowers it, it `counts` with more until that is done, and the GPUs need not make room for the difference.
+pub(crate) fn socket_part(
+    asked: Option<Watts>,
+    back: Option<Watts>,
+    counts: Watts,
+    most: Watts,
+) -> Watts {
+    match (asked, back) {
+        (Some(asked), Some(back)) => asked.max(back.min(counts)),
+        (one, other) => one.or(other).unwrap_or(most),
     }
 }
 

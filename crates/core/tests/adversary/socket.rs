@@ -58,3 +58,50 @@ fn a_failed_override_of_a_socket_goes_back_beside_gpus_above_their_budget() {
         );
     }
 }
+
+/// An administrator raises a socket again while somebody else's cap has the GPUs above their budget. What stands in
+/// the way is said at once, and not that the socket's driver did not do it.
+#[test]
+fn a_socket_is_raised_by_hand_or_told_why_not() {
+    for foreign in [false, true] {
+        let mut node = node(800.0);
+        set(&mut node, 200.0);
+        node.pass(3.0);
+        if foreign {
+            node.by_others(0, 690.0);
+            node.pass(5.0);
+        }
+        let raised = node.command(Command::SetCap {
+            device: "cpu0".to_owned(),
+            watts: Watts(300.0),
+        });
+        node.pass(10.0);
+        match raised {
+            Ok(_) => assert!(!foreign && node.caps()[3] == 300.0),
+            Err(problem) => assert!(foreign && problem.error.contains("raise the budget")),
+        }
+    }
+}
+
+/// Until the socket has come down it counts with what it holds, and so does its part of the budget: no GPU makes room.
+#[test]
+fn a_socket_that_is_lowered_by_hand_lowers_no_gpu() {
+    for node_budget in [None, Some(1300.0)] {
+        let mut node = node(800.0);
+        let mut config = node.config.clone();
+        config.node.budget = node_budget.map(Watts);
+        config.node.reserve = Some(Watts(200.0));
+        node.reload(config);
+        node.pass(10.0);
+        let before = node.writes_to(0);
+        node.gpus[3].write_takes = SECOND;
+        set(&mut node, 150.0);
+        for _ in 0..30 {
+            node.pass(0.1);
+            let gpus: f64 = node.caps()[..3].iter().sum();
+            assert!(gpus <= 800.0 + 0.001, "{node_budget:?}: {gpus} W");
+        }
+        assert_eq!(node.caps()[3], 150.0);
+        assert_eq!(node.writes_to(0), before, "{node_budget:?}");
+    }
+}

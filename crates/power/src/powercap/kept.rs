@@ -116,6 +116,19 @@ impl Record {
         words.join(" ")
     }
 
+    /// What is litd's of the limits that are there after its write, where they are not the wanted ones. The firmware has
+    /// changed them, and they are litd's doing all the same; but for a long-term limit that is neither the wanted one
+    /// nor the one before, nor the `highest`: somebody has set that meanwhile, and the short-term limit, which is still
+    /// litd's, does not belong to it.
+    pub fn ours(&self, after: Limits, highest: u64) -> Limits {
+        let known = [self.wanted.long, self.before.long, highest];
+        let long = match known.iter().any(|&it| near(it, after.long)) {
+            true => after.long,
+            false => self.wanted.long,
+        };
+        Limits { long, ..after }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().take(NUMBERS).collect();
         let limits = |long: &str, short: &str| {
@@ -288,6 +301,27 @@ mod tests {
                 "{long} {short}"
             );
         }
+    }
+
+    #[test]
+    fn a_limit_that_somebody_sets_between_write_and_read_back_leaves_no_short_term_limit_of_litds()
+    {
+        let record = Record {
+            found: limits(350_000_000, 420_000_000),
+            wanted: limits(200_000_000, 240_000_000),
+            before: limits(350_000_000, 420_000_000),
+        };
+        let told = |after: Limits| {
+            let wanted = record.ours(after, 400_000_000);
+            Record { wanted, ..record }.left_over(after)
+        };
+        assert_eq!(
+            told(limits(330_000_000, 240_000_000)),
+            LeftOver::Goal(420_000_000)
+        );
+        // The firmware has rounded the short-term limit, or the cap to its highest.
+        assert_eq!(told(limits(200_000_000, 236_000_000)), LeftOver::Nothing);
+        assert_eq!(told(limits(400_000_000, 480_000_000)), LeftOver::Nothing);
     }
 
     #[test]

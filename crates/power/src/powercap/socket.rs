@@ -317,8 +317,8 @@ impl Socket {
         let other_short = off(after.short, wanted.short);
         if !record.goes_back() {
             if other_short || off(Some(after.long), Some(wanted.long)) {
-                // The firmware has changed them, and they are litd's doing all the same.
-                let wanted = after;
+                let highest = self.files().map(Files::highest).unwrap_or(0);
+                let wanted = record.ours(after, highest);
                 let _ = self.keep(&Record { wanted, ..record });
             }
             return Ok(());
