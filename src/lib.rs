@@ -7,13 +7,13 @@
 //! - `qualify`: what `litd qualify` does;
 //! - [`config`], [`state`], [`audit`]: its configuration, state and log on disk; [`locks`]: which daemon has which
 //!   device, and [`lock_holders`]: who has a lock;
-//! - `attach`: processes whose scripts know nothing of litd;
+//! - [`attach`]: processes whose scripts know nothing of litd;
 //! - [`passed`]: descriptors that peers pass along, which litd refuses;
 //! - [`ports`]: who has the metrics' address, where litd does not;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
 mod answers;
-mod attach;
+pub mod attach;
 pub mod audit;
 pub mod baseline;
 mod cli;

@@ -2,9 +2,9 @@
 //! `KINETO_USE_DAEMON` is in its environment, asks a daemon for configurations of traces: litd answers in dynolog's
 //! place ([`litd_attach`]).
 //!
-//! - [`socket`]: the sockets and their threads, which do nothing but answer;
-//! - [`wishes`]: traces that an administrator wishes for;
-//! - [`names`]: who has a name that litd can't have.
+//! - `socket`: the sockets and their threads, which do nothing but answer;
+//! - `wishes`: traces that an administrator wishes for;
+//! - `names`: who has a name that litd can't have.
 //!
 //! A trace is wished for at the desk, which the threads and the loop share.
 
@@ -12,6 +12,7 @@ mod names;
 mod socket;
 mod wishes;
 
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +34,13 @@ impl Desks {
         // No thread panics while it holds this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The process that answers PyTorch's on-demand client now, in words; `None` where none does, or the kernel does not
+/// tell.
+#[must_use]
+pub fn owner(proc: &Path) -> Option<String> {
+    names::owner(proc, socket::NAME)
 }
 
 /// The time at the desk. A rig's clock is not asked: clients wait in real time.

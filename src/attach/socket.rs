@@ -32,7 +32,7 @@ use crate::process::Processes;
 use litd_files as files;
 
 /// The daemon's name, as clients have it.
-const NAME: &str = "dynolog";
+pub(super) const NAME: &str = "dynolog";
 
 /// How clients begin their sockets' names.
 const CLIENT: &str = "dynoconfigclient";

@@ -2,6 +2,7 @@
 
 mod devices;
 mod text;
+mod ways;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use serde::Serialize;
 use crate::control::Socket;
 use crate::{Outcome, output};
 use devices::Examined;
+use ways::Way;
 
 /// List this node's devices, litd's rights over them, and what is missing
 ///
@@ -59,6 +61,8 @@ struct Report {
     daemon: Daemon,
     devices: Vec<Examined>,
     notices: Vec<Notice>,
+    /// How jobs on this node can be measured, the best way first.
+    ways: Vec<Way>,
     /// Profilers that hooks don't use on this node any more.
     profilers_off: Vec<ProfilerOff>,
 }
@@ -115,6 +119,7 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
     for device in &mut devices {
         device.trouble.extend(lock_trouble(config, &held, device));
     }
+    let profilers_off = profilers_off(config);
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(Report {
         schema: 1,
@@ -125,7 +130,8 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
         daemon: daemon(socket, held.of_state(&config.shell.state.directory)),
         devices,
         notices,
-        profilers_off: profilers_off(config),
+        ways: ways::of(config, &profilers_off),
+        profilers_off,
     })
 }
 

@@ -8,12 +8,14 @@ use litd_units::Watts;
 
 use super::Report;
 use super::devices::Examined;
+use super::ways::State;
 use crate::output::{WIDTH, wrap};
 use crate::show::{HEAD, SIMULATED, WARNING, or_dash};
 
 /// Under which words of a line the next one begins.
 const FACTS: usize = 16;
 const NOTICE: usize = 11;
+const WAY: usize = 4;
 
 const PLAIN: Style = Style::new();
 
@@ -43,6 +45,7 @@ fn page(out: &mut String, report: &Report) -> fmt::Result {
     devices(out, "GPUs", report, DeviceKind::Gpu)?;
     devices(out, "CPU sockets", report, DeviceKind::Cpu)?;
     notices(out, report)?;
+    ways(out, report)?;
     profilers(out, report)?;
     item(out, "Verdict", &verdict(report))?;
     item(out, "Next", next(report))
@@ -148,6 +151,23 @@ fn facts(it: &Examined) -> Option<String> {
         range.default,
         watts(it.reading.and_then(|reading| reading.power)),
     ))
+}
+
+fn ways(out: &mut String, report: &Report) -> fmt::Result {
+    writeln!(
+        out,
+        "{HEAD}Ways to measure jobs{HEAD:#}, the best one first"
+    )?;
+    for way in &report.ways {
+        let state = match way.state {
+            State::Usable => "",
+            State::Off => " (off)",
+            State::Blocked => " (blocked)",
+        };
+        let text = format!("{}{state}: {}", way.name.words(), way.text);
+        hanging(out, "  ", WAY, &text)?;
+    }
+    Ok(())
 }
 
 fn profilers(out: &mut String, report: &Report) -> fmt::Result {

@@ -79,6 +79,44 @@ fn a_node_without_devices_has_an_exit_status_of_its_own() {
     assert!(said.contains("nobody.sock"), "{said}");
 }
 
+/// PyTorch's own on-demand client turns to a name that another daemon may have.
+#[test]
+fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = nothing(directory.path());
+    let usual = fs::read_to_string(&config).unwrap();
+    let ways = |more: &str| {
+        fs::write(&config, format!("{usual}{more}")).unwrap();
+        let report = doctor(&config, &["--json"]);
+        let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+        let ways = report["ways"].as_array().unwrap().clone();
+        let states = ways.iter().map(|way| way["state"].as_str().unwrap());
+        (
+            states.map(str::to_owned).collect::<Vec<_>>(),
+            text(&doctor(&config, &[])),
+        )
+    };
+    let (states, said) = ways("");
+    assert_eq!(states, ["usable", "usable", "off"]);
+    for part in ["litd.attach()", "Kineto on demand (off)"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let on = "[attach]\nkineto = true\n[sampling]\nprofiler = \"off\"\n";
+    let (states, said) = ways(on);
+    assert_eq!(states, ["off", "usable", "usable"]);
+    assert!(said.contains("KINETO_USE_DAEMON=1"), "{said}");
+    let proc = directory.path().join("proc");
+    fs::create_dir_all(proc.join("net")).unwrap();
+    fs::create_dir_all(proc.join("77/fd")).unwrap();
+    let line = "0000000000000000: 00000002 00000000 00000000 0002 01 70123 @dynolog@\n";
+    fs::write(proc.join("net/unix"), line).unwrap();
+    fs::write(proc.join("77/comm"), "dynolog\n").unwrap();
+    std::os::unix::fs::symlink("socket:[70123]", proc.join("77/fd/3")).unwrap();
+    let (states, said) = ways(on);
+    assert_eq!(states, ["off", "usable", "blocked"]);
+    assert!(said.contains("process 77 (dynolog)"), "{said}");
+}
+
 #[test]
 fn a_bad_configuration_is_the_callers_mistake() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,0 +1,119 @@
+//! The ways in which jobs on this node can be measured, the best one first (docs/measurement.md).
+
+use litd::attach;
+use litd::config::Config;
+use litd_core::config::UseOfProfilers;
+use litd_core::profilers::ProfilerOff;
+use serde::Serialize;
+
+/// A way to measure a job.
+#[derive(Debug, Serialize)]
+pub(super) struct Way {
+    pub name: Name,
+    pub state: State,
+    /// What it gives, and what has to be done for it.
+    pub text: String,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Name {
+    /// The hook, with torch's profiler.
+    HookKernels,
+    /// The hook, with marks around modules.
+    HookModules,
+    /// PyTorch's own on-demand client.
+    KinetoOnDemand,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum State {
+    Usable,
+    /// The configuration has it switched off.
+    Off,
+    /// Another process is in its way.
+    Blocked,
+}
+
+impl Name {
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::HookKernels => "hook, kernels",
+            Self::HookModules => "hook, modules",
+            Self::KinetoOnDemand => "Kineto on demand",
+        }
+    }
+}
+
+/// All ways. Which one a job takes depends on its stack as well: `off` are the profilers that did harm here.
+pub(super) fn of(config: &Config, off: &[ProfilerOff]) -> Vec<Way> {
+    vec![kernels(config, off), modules(), kineto(config)]
+}
+
+fn kernels(config: &Config, off: &[ProfilerOff]) -> Way {
+    let (state, text) = match (config.core.sampling.profiler, off.len()) {
+        (UseOfProfilers::Off, _) => (
+            State::Off,
+            "sampling.profiler = \"off\" in litd.toml; without that line torch's profiler tells every kernel, which the \
+             model law and the diagnosis need"
+                .to_owned(),
+        ),
+        (UseOfProfilers::Auto, off) => {
+            let but = match off {
+                0 => String::new(),
+                1 => "; not on the stack below, which takes the next way".to_owned(),
+                _ => format!("; not on the {off} stacks below, which take the next way"),
+            };
+            (
+                State::Usable,
+                format!(
+                    "two lines in the training script, `import litd` and `litd.attach()`: every kernel of one iteration in \
+                     ten; litd observes, finds stragglers and steers{but}"
+                ),
+            )
+        }
+    };
+    Way {
+        name: Name::HookKernels,
+        state,
+        text,
+    }
+}
+
+fn modules() -> Way {
+    Way {
+        name: Name::HookModules,
+        state: State::Usable,
+        text: "the same two lines, where no profiler may be used: who waits for whom, and not whose clock is slow; litd \
+               steers by the paper's law"
+            .to_owned(),
+    }
+}
+
+fn kineto(config: &Config) -> Way {
+    let attach = &config.shell.attach;
+    let owner = attach::owner(&config.shell.hardware.proc);
+    let is_litds = |owner: &String| owner.ends_with("(litd)");
+    let blocked = owner.filter(|owner| !is_litds(owner));
+    let gives = "traces for `litctl analyze` of jobs whose scripts know nothing of litd; litd steers nothing by them";
+    let (state, text) = match (attach.kineto, blocked) {
+        (_, Some(owner)) => (
+            State::Blocked,
+            format!("{owner} has the name @dynolog, to which PyTorch's client turns: {gives}"),
+        ),
+        (false, None) => (
+            State::Off,
+            format!("`attach.kineto = true` in litd.toml, and a restart: {gives}"),
+        ),
+        (true, None) => (
+            State::Usable,
+            format!("`KINETO_USE_DAEMON=1` in a job's environment, then `litctl trace`: {gives}"),
+        ),
+    };
+    Way {
+        name: Name::KinetoOnDemand,
+        state,
+        text,
+    }
+}
