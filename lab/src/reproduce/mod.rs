@@ -2,6 +2,7 @@
 
 mod energylens;
 mod kareus;
+mod lit_silicon;
 mod overlap;
 pub mod perseus;
 
@@ -27,6 +28,7 @@ enum Paper {
     Energylens(EnergylensArgs),
     Carbon(carbon::ReproduceArgs),
     Perseus(perseus::Args),
+    LitSilicon(lit_silicon::Args),
     Kareus(KareusArgs),
 }
 
@@ -142,6 +144,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         }
         Paper::Carbon(args) => carbon::reproduce(args, json),
         Paper::Perseus(args) => perseus::run(args, json),
+        Paper::LitSilicon(args) => lit_silicon::run(args, json),
     }
 }
 
@@ -182,4 +185,25 @@ fn text(items: &[Item]) -> String {
         }
     }
     text
+}
+
+/// The items as a table of a page.
+fn numbers(items: &[Item]) -> String {
+    let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
+    let mut table =
+        "\n| item | what | theirs | ours | difference | unit | note |\n|---|---|---|---|---|---|---|\n"
+            .to_owned();
+    for it in items {
+        table += &format!(
+            "| {} | {} | {} | {} | {} | {} | {} |\n",
+            it.item,
+            it.what,
+            shown(it.theirs),
+            shown(it.ours),
+            shown(it.difference),
+            it.unit,
+            it.note
+        );
+    }
+    table
 }

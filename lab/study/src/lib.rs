@@ -12,11 +12,13 @@
 //! - [`day`]: a budget that changes by the hour;
 //! - [`next`]: what more could be done with caps on a level node;
 //! - [`rest`]: a level node, which is to be left alone;
+//! - [`course`]: a run as the Lit Silicon paper evaluates it, under its bare law or litd's own;
 //! - [`report`] writes tables;
 //! - [`parallel`]: work over all cores.
 
 pub mod cases;
 pub mod closed_loop;
+pub mod course;
 pub mod day;
 pub mod harm;
 pub mod judge;

@@ -3,7 +3,7 @@
 mod emulation;
 mod fits;
 mod page;
-mod pictures;
+pub(in crate::reproduce) mod pictures;
 mod tables;
 mod trends;
 mod workloads;

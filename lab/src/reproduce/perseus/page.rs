@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{Fallible, Item, Lab, pictures, trends};
+use crate::reproduce::numbers;
 
 const HEAD: &str = "\
 # Perseus, repeated
@@ -30,7 +31,8 @@ pub(super) fn write(folder: &Path, lab: &Lab, items: &[Item]) -> Fallible<()> {
     let drawn = pictures::draw(folder, lab)?;
     let mut page = HEAD.to_owned();
     write_trends(&mut page, lab)?;
-    table(&mut page, items);
+    page += "\n## Numbers\n";
+    page += &numbers(items);
     page += "\n## Pictures\n";
     for (file, caption) in drawn {
         // Writing to a string cannot fail.
@@ -54,21 +56,4 @@ fn write_trends(page: &mut String, lab: &Lab) -> Fallible<()> {
         );
     }
     Ok(())
-}
-
-fn table(page: &mut String, items: &[Item]) {
-    *page += "\n## Numbers\n\n| item | what | theirs | ours | difference | unit | note |\n|---|---|---|---|---|---|---|\n";
-    let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
-    for it in items {
-        *page += &format!(
-            "| {} | {} | {} | {} | {} | {} | {} |\n",
-            it.item,
-            it.what,
-            shown(it.theirs),
-            shown(it.ours),
-            shown(it.difference),
-            it.unit,
-            it.note
-        );
-    }
 }

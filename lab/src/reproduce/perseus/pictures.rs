@@ -21,10 +21,10 @@ const HEADER: i32 = 52;
 const POINTS: usize = 60;
 
 /// A name, and points that are joined or stand alone.
-struct Series {
-    name: String,
-    points: Vec<(f64, f64)>,
-    is_line: bool,
+pub(in crate::reproduce) struct Series {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+    pub is_line: bool,
 }
 
 /// Figures that have no numbers.
@@ -243,7 +243,13 @@ fn header(area: &Area, title: &str, series: &[Series]) -> Drawn<()> {
     Ok(())
 }
 
-fn chart(title: &str, across: &str, up: &str, series: &[Series]) -> Drawn<String> {
+/// Lines and dots over two axes, with what they are above.
+pub(in crate::reproduce) fn chart(
+    title: &str,
+    across: &str,
+    up: &str,
+    series: &[Series],
+) -> Drawn<String> {
     picture(SIZE, |area| {
         let (top, body) = area.split_vertically(HEADER);
         header(&top, title, series)?;

@@ -1,0 +1,46 @@
+//! Lit Silicon, item by item (Kurzynski, Aga and Wu): all SIMULATED, on a node fitted to the paper's node 1.
+
+mod items;
+mod knobs;
+mod page;
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use litd_cli::{Outcome, output};
+
+use super::{Item, text};
+use knobs::Lab;
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+/// Lit Silicon: use cases, knobs and final caps, theirs, ours, the difference
+///
+/// Ours are SIMULATED, on a node that was fitted to the paper's Table III and Figures 3 and 5. Each row is given for
+/// the paper's bare law and for litd as it is shipped. With --out a page and its pictures are written.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only items whose name contains this, such as figure-12; the others are not simulated, so it takes less time
+    #[arg(long, value_name = "ITEM")]
+    what: Option<String>,
+    /// Write the page lit-silicon.md and its pictures there
+    #[arg(long, value_name = "DIR", conflicts_with = "what")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(args: &Args, json: bool) -> Outcome {
+    let what = args.what.as_deref();
+    let lab = Lab::new(what)?;
+    let mut items = items::all(&lab)?;
+    items.retain(|it| what.is_none_or(|what| it.item.contains(what)));
+    if items.is_empty() {
+        return Err("no item of the paper is called so: without --what all are printed".into());
+    }
+    if let Some(folder) = &args.out {
+        page::write(folder, &lab, &items)?;
+    }
+    match json {
+        true => output::json(&items),
+        false => output::text(&text(&items)),
+    }
+}
