@@ -187,6 +187,29 @@ fn text(items: &[Item]) -> String {
     text
 }
 
+/// What a paper says beyond numbers, whether ours says it, too, and our numbers.
+struct Trend {
+    table: &'static str,
+    what: String,
+    is_ours: bool,
+    numbers: String,
+}
+
+/// Trends as a section of a page.
+fn trends(all: &[Trend]) -> String {
+    let mut section =
+        "\n## Trends\n\n| table | the paper | ours | our numbers |\n|---|---|---|---|\n".to_owned();
+    for it in all {
+        let ours = if it.is_ours {
+            "the same"
+        } else {
+            "**differs**"
+        };
+        section += &format!("| {} | {} | {ours} | {} |\n", it.table, it.what, it.numbers);
+    }
+    section
+}
+
 /// The items as a table of a page.
 fn numbers(items: &[Item]) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));

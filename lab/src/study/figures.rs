@@ -32,7 +32,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What both laws did in one case, in the order of [`Law::ALL`].
+/// What both laws did in one case, in the order in which they are named.
 pub struct Pair {
     pub name: String,
     /// For each quantity, each law's.
@@ -58,16 +58,21 @@ pub fn picture(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn<()>) -> Drawn
     Ok(svg)
 }
 
-/// The title, and which colour is which law's.
-fn header(area: &Area, title: &str) -> Drawn<()> {
+/// Names of what is compared by default.
+fn laws() -> [String; 2] {
+    Law::ALL.map(|law| format!("{law} law"))
+}
+
+/// The title, and which colour is whose.
+fn header(area: &Area, title: &str, names: &[String; 2]) -> Drawn<()> {
     let style = (FONT, 16).into_text_style(area);
     area.draw_text(&format!("SIMULATED: {title}"), &style, (10, 6))?;
-    for (at, law) in Law::ALL.into_iter().enumerate() {
+    for (at, (law, name)) in Law::ALL.into_iter().zip(names).enumerate() {
         let x = 10 + 110 * at as i32;
         let key = Rectangle::new([(x, 34), (x + 16, 42)], colour(law).filled());
         area.draw(&key)?;
         let style = (FONT, 12).into_text_style(area);
-        area.draw_text(&format!("{law} law"), &style, (x + 22, 31))?;
+        area.draw_text(name, &style, (x + 22, 31))?;
     }
     Ok(())
 }
@@ -89,7 +94,7 @@ pub fn around(values: impl Iterator<Item = f64>) -> Range<f64> {
 pub fn over_iterations(title: &str, quantity: &str, lines: &[Line]) -> Drawn<String> {
     picture(SIZE, |area| {
         let (top, body) = area.split_vertically(HEADER);
-        header(&top, title)?;
+        header(&top, title, &laws())?;
         let points = || lines.iter().flat_map(|line| &line.points);
         let across = 0.0..points().map(|point| point.0).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(&body)
@@ -122,11 +127,21 @@ pub fn over_iterations(title: &str, quantity: &str, lines: &[Line]) -> Drawn<Str
 
 /// Bars of several quantities, side by side, for each case (the paper's Figures 13 to 15).
 pub fn bars(title: &str, quantities: &[&str], cases: &[Pair]) -> Drawn<String> {
+    bars_named(title, &laws(), quantities, cases)
+}
+
+/// The same of two others than the laws.
+pub fn bars_named(
+    title: &str,
+    compared: &[String; 2],
+    quantities: &[&str],
+    cases: &[Pair],
+) -> Drawn<String> {
     let width = NAMES + PANEL * u32::try_from(quantities.len())?;
     let height = u32::try_from(cases.len())? * ROW + HEADING + AXIS;
     picture((width, HEADER.unsigned_abs() + height), |area| {
         let (top, body) = area.split_vertically(HEADER);
-        header(&top, title)?;
+        header(&top, title, compared)?;
         let (names, mut rest) = body.split_horizontally(NAMES);
         let style = (FONT, 12).into_text_style(&names);
         for (row, case) in cases.iter().enumerate() {

@@ -4,6 +4,7 @@
 use litd_policies::{Config, Law, Leads, Plan, Policy, Scale, adj_power_node, inc_power_gpu};
 use litd_sim::{Plant, Scenario};
 use litd_traces::{aggregate, straggler_wave};
+use litd_trial::{CONFIDENCE, Estimate};
 use litd_units::{Aggregation, Hertz, Millis, Watts};
 
 use crate::StudyError;
@@ -226,6 +227,12 @@ pub struct Measures {
     pub convergence: usize,
     /// Deviation by mean of the same from then on.
     pub variation: f64,
+}
+
+/// The mean of independent runs with its 95 % interval; none of fewer than two.
+#[must_use]
+pub fn interval(values: &[f64]) -> Option<Estimate> {
+    Estimate::of(values, CONFIDENCE)
 }
 
 fn average(points: &[Point], of: impl Fn(&Point) -> f64) -> f64 {

@@ -13,6 +13,8 @@
 //! - [`next`]: what more could be done with caps on a level node;
 //! - [`rest`]: a level node, which is to be left alone;
 //! - [`course`]: a run as the Lit Silicon paper evaluates it, under its bare law or litd's own;
+//! - `paper` (feature `recorded`): how near a scenario is to the node of that paper;
+//! - `iterations` (feature `recorded`): three iterations, as its Figures 3 to 5 and 7 draw them;
 //! - [`report`] writes tables;
 //! - [`parallel`]: work over all cores.
 
@@ -21,10 +23,14 @@ pub mod closed_loop;
 pub mod course;
 pub mod day;
 pub mod harm;
+#[cfg(feature = "recorded")]
+pub mod iterations;
 pub mod judge;
 pub mod next;
 pub mod observe;
 pub mod optimum;
+#[cfg(feature = "recorded")]
+pub mod paper;
 pub mod parallel;
 pub mod report;
 pub mod rest;

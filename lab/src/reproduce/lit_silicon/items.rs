@@ -2,7 +2,9 @@
 
 use litd_policies::Policy;
 use litd_study::course::{Hand, Measures};
+use litd_traces::study::pearson;
 
+use super::characterised::Characterised;
 use super::knobs::{Lab, Ran};
 use super::{Fallible, Item};
 
@@ -12,7 +14,7 @@ const FITTED: &str =
 
 pub(super) fn all(lab: &Lab) -> Fallible<Vec<Item>> {
     let mut items = use_cases(lab);
-    items.extend(predictions());
+    items.extend(lab.characterised.iter().flat_map(Characterised::items));
     items.extend(dynamics(lab));
     items.extend(sensitivities(lab));
     items.extend(clocks(lab));
@@ -62,42 +64,27 @@ fn use_cases(lab: &Lab) -> Vec<Item> {
             _ => (0.97, 1.04),
         };
         let pairs = [
-            ("power before by after", power, 1.0 + ran.measures.saved),
+            ("power before by after", power, ran.mean(|it| it.saved)),
             (
                 "throughput after by before",
                 throughput,
-                1.0 + ran.measures.faster,
+                ran.mean(|it| it.faster),
             ),
         ];
-        for (what, theirs, ours) in pairs {
+        for (what, theirs, (gain, interval)) in pairs {
             let what = format!("{}: {what}", name(ran));
+            let note = format!("{}; less 1: {interval}", origin(ran.hand));
             items.push(Item::compared(
                 "table-3",
                 what,
                 "times",
                 theirs,
-                ours,
-                origin(ran.hand),
+                1.0 + gain,
+                note,
             ));
         }
     }
     items
-}
-
-/// Table III, predicted: docs/calibration.md has ours.
-fn predictions() -> Vec<Item> {
-    let rows = [
-        ("gpu-red, predicted power", 1.05),
-        ("gpu-red, predicted throughput", 1.00),
-        ("gpu-realloc, predicted power", 1.00),
-        ("gpu-realloc, predicted throughput", 1.06),
-        ("cpu-slosh, predicted power", 0.97),
-        ("cpu-slosh, predicted throughput", 1.10),
-    ];
-    let why = "this command does not compute equations 1 to 16; docs/calibration.md has them on this node, which was \
-               fitted to them";
-    let item = |(what, theirs)| Item::absent("table-3", what, "times", Some(theirs), why);
-    rows.into_iter().map(item).collect()
 }
 
 /// Figure 9: what section VII-A says of it.
@@ -253,7 +240,7 @@ fn final_caps(lab: &Lab) -> Vec<Item> {
             "{}: correlation with gpu-realloc's caps at 700 W",
             name(ran)
         );
-        items.push(match correlation(&caps(first), &caps(ran)) {
+        items.push(match pearson(&caps(first), &caps(ran)) {
             Some(ours) => Item::ours("figure-12", what, "", ours, note),
             None => Item::absent(
                 "figure-12",
@@ -273,55 +260,35 @@ pub(super) fn caps(ran: &Ran) -> Vec<f64> {
     last.map_or_else(Vec::new, |it| it.caps.iter().map(|cap| cap.0).collect())
 }
 
-fn correlation(left: &[f64], right: &[f64]) -> Option<f64> {
-    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
-    let (a, b) = (mean(left), mean(right));
-    let pairs = || left.iter().zip(right).map(|(x, y)| (x - a, y - b));
-    let square = |of: f64| if of > 0.0 { Some(of.sqrt()) } else { None };
-    let x = square(pairs().map(|it| it.0 * it.0).sum())?;
-    let y = square(pairs().map(|it| it.1 * it.1).sum())?;
-    Some(pairs().map(|it| it.0 * it.1).sum::<f64>() / (x * y))
-}
-
 /// Section VIII-A: what a fleet of 6 GW saves in a year.
 fn cost(lab: &Lab) -> Vec<Item> {
-    let runs = lab.of(Policy::GpuRed).filter(|it| it.knob.is_default());
+    let runs = lab
+        .of(Policy::GpuRed)
+        .filter(|it| it.knob.is_default() || it.knob.name == "node");
     let item = |ran: &Ran| {
-        let part = ran.measures.saved / (1.0 + ran.measures.saved);
-        let dollars = 6e6 * 0.5 * 24.0 * 365.0 * 0.14 * part / 1e6;
+        let dollars = |it: &Measures| {
+            let part = it.saved / (1.0 + it.saved);
+            6e6 * 0.5 * 24.0 * 365.0 * 0.14 * part / 1e6
+        };
+        let (ours, interval) = ran.mean(dollars);
         let note = format!(
-            "the paper's formula with {:.2} % saved on one simulated node; one run has no interval, and other nodes \
-             differ: litlab study --part family has those",
-            percent(part)
+            "the paper's formula; {interval}. The interval is of noise on one simulated node, not of a fleet's nodes, \
+             which differ: litlab study --part family has those"
         );
         let what = format!("{}: a fleet of 6 GW, saved in a year", name(ran));
-        Item::compared("section-8a", what, "million $", 147.0, dollars, note)
+        Item::compared("section-8a", what, "million $", 147.0, ours, note)
     };
     runs.map(item).collect()
 }
 
 /// What has no numbers, or none here.
 fn absent() -> Vec<Item> {
-    let not_yet = "this command does not yet simulate it; docs/calibration.md has the spreads that the node was fitted to";
     let sketch = "it is a sketch, and has no numbers";
     let mut items = Vec::new();
     for (item, what, why) in [
         ("figure-1", "overview", sketch),
         ("figure-2", "overlap in FSDP", sketch),
-        ("figure-3a", "overlap and communication by layer", not_yet),
-        ("figure-3b", "overlap and duration by kernel", not_yet),
-        (
-            "figure-4",
-            "correlation of overlap and duration",
-            "litctl analyze computes it from traces; the figure's cells have no numbers in the text",
-        ),
-        (
-            "figure-5",
-            "temperature and clock over three iterations",
-            not_yet,
-        ),
         ("figure-6", "the four phases", sketch),
-        ("figure-7", "leads of both nodes by kernel", not_yet),
         ("figure-8", "the framework", sketch),
         ("table-1", "use cases", "it has no numbers"),
         (
@@ -337,33 +304,5 @@ fn absent() -> Vec<Item> {
     ] {
         items.push(Item::absent(item, what, "", None, why));
     }
-    items.push(Item::absent(
-        "figure-3a",
-        "overlap ratio of the straggler",
-        "",
-        Some(0.296),
-        not_yet,
-    ));
-    items.push(Item::absent(
-        "figure-3a",
-        "largest overlap ratio of a leader",
-        "",
-        Some(0.527),
-        not_yet,
-    ));
-    items.push(Item::absent(
-        "figure-5",
-        "highest by lowest temperature",
-        "times",
-        Some(1.155),
-        not_yet,
-    ));
-    items.push(Item::absent(
-        "figure-5",
-        "highest by lowest clock",
-        "times",
-        Some(1.062),
-        not_yet,
-    ));
     items
 }

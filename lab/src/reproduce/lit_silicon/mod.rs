@@ -1,8 +1,11 @@
 //! Lit Silicon, item by item (Kurzynski, Aga and Wu): all SIMULATED, on a node fitted to the paper's node 1.
 
+mod characterised;
 mod items;
 mod knobs;
 mod page;
+mod pictures;
+mod trends;
 
 use std::error::Error;
 use std::path::PathBuf;

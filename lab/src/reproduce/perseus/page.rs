@@ -30,7 +30,7 @@ pub(super) fn write(folder: &Path, lab: &Lab, items: &[Item]) -> Fallible<()> {
     std::fs::create_dir_all(folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
     let drawn = pictures::draw(folder, lab)?;
     let mut page = HEAD.to_owned();
-    write_trends(&mut page, lab)?;
+    page += &crate::reproduce::trends(&trends::all(lab)?);
     page += "\n## Numbers\n";
     page += &numbers(items);
     page += "\n## Pictures\n";
@@ -40,20 +40,4 @@ pub(super) fn write(folder: &Path, lab: &Lab, items: &[Item]) -> Fallible<()> {
     }
     let path = folder.join("perseus.md");
     Ok(std::fs::write(&path, page).map_err(|cause| format!("{}: {cause}", path.display()))?)
-}
-
-fn write_trends(page: &mut String, lab: &Lab) -> Fallible<()> {
-    *page += "\n## Trends\n\n| table | the paper | ours | our numbers |\n|---|---|---|---|\n";
-    for trend in trends::all(lab)? {
-        let ours = if trend.is_ours {
-            "the same"
-        } else {
-            "**differs**"
-        };
-        *page += &format!(
-            "| {} | {} | {ours} | {} |\n",
-            trend.table, trend.what, trend.numbers
-        );
-    }
-    Ok(())
 }

@@ -2,14 +2,7 @@
 
 use super::workloads::{LARGE, SCALES};
 use super::{Fallible, Lab};
-
-/// A trend, whether ours has it, and our numbers.
-pub(super) struct Trend {
-    pub table: &'static str,
-    pub what: String,
-    pub is_ours: bool,
-    pub numbers: String,
-}
+use crate::reproduce::Trend;
 
 fn listed(values: &[f64]) -> String {
     let shown: Vec<String> = values.iter().map(|it| format!("{it:.1}")).collect();

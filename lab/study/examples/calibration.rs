@@ -1,20 +1,17 @@
 //! How near a scenario is to the paper's node, and a search for one that is nearer. SIMULATED.
 //!
 //! ```text
-//! cargo run --release -p litd-study --example calibration                     residuals
-//! cargo run --release -p litd-study --example calibration -- mi300x-node0     of another scenario
-//! cargo run --release -p litd-study --example calibration -- mi300x-node1 --fit 2000
+//! cargo run --release -p litd-study --features recorded --example calibration                     residuals
+//! cargo run --release -p litd-study --features recorded --example calibration -- mi300x-node0     of another scenario
+//! cargo run --release -p litd-study --features recorded --example calibration -- mi300x-node1 --fit 2000
 //! ```
 
 use std::error::Error;
 
-mod paper;
-
 use litd_sim::Scenario;
 use litd_sim::rng::Rng;
+use litd_study::paper::{Row, misfit, rows};
 use litd_units::Watts;
-
-use paper::{Row, misfit, rows};
 
 /// Seeds of a report; a fit uses the first two.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];

@@ -2,11 +2,11 @@
 //! of Figure 3, the spreads of Figure 5.
 
 use litd_policies::{LeadError, Leads, Policy, Scale, adj_power_node, inc_power_gpu};
-use litd_sim::{Plant, Scenario};
+use litd_sim::{IterationResult, Plant, Scenario};
 use litd_traces::study::{ModelOptions, predict};
 use litd_units::{Millis, Watts};
 
-use litd_study::StudyError;
+use crate::StudyError;
 
 /// Table II: what the paper measured with.
 const WINDOW: u32 = 3;
@@ -19,7 +19,7 @@ const MEASURE: u32 = 100;
 /// Iterations that a prediction is made from.
 const PREDICT: u32 = 3;
 /// Computation kernels of one layer in one pass of the FSDP workload.
-const KERNELS_PER_LAYER: usize = 10;
+pub const KERNELS_PER_LAYER: usize = 10;
 
 /// One figure of the paper, and what the scenario gives for it. Power is a benefit, before /
 /// after, as in Table III.
@@ -243,12 +243,7 @@ fn overlaps(scenario: &Scenario, seed: u64) -> Result<(f64, f64), StudyError> {
     let last = plant.run_iteration().clone();
     let straggler = straggler(scenario);
     let by_layer = |gpu: usize| {
-        let (all, over) = (&last.duration[gpu], &last.overlapped[gpu]);
-        let layers = all
-            .chunks(KERNELS_PER_LAYER)
-            .zip(over.chunks(KERNELS_PER_LAYER));
-        let sum = |times: &[Millis]| times.iter().copied().sum::<Millis>();
-        let mut ratios = Vec::from_iter(layers.map(|(all, over)| sum(over) / sum(all)));
+        let mut ratios = layer_overlaps(&last, gpu);
         ratios.sort_by(f64::total_cmp);
         ratios
     };
@@ -263,7 +258,20 @@ fn overlaps(scenario: &Scenario, seed: u64) -> Result<(f64, f64), StudyError> {
     Ok((own.get(own.len() / 2).copied().unwrap_or(0.0), highest))
 }
 
-fn straggler(scenario: &Scenario) -> usize {
+/// The overlap ratio of each layer in each pass on a GPU, weighted by duration, in the order in which they run.
+#[must_use]
+pub fn layer_overlaps(result: &IterationResult, gpu: usize) -> Vec<f64> {
+    let (all, over) = (&result.duration[gpu], &result.overlapped[gpu]);
+    let layers = all
+        .chunks(KERNELS_PER_LAYER)
+        .zip(over.chunks(KERNELS_PER_LAYER));
+    let sum = |times: &[Millis]| times.iter().copied().sum::<Millis>();
+    layers.map(|(all, over)| sum(over) / sum(all)).collect()
+}
+
+/// The GPU with the lowest clock.
+#[must_use]
+pub fn straggler(scenario: &Scenario) -> usize {
     let clocks = scenario.gpus.iter().map(|gpu| gpu.clock_offset).enumerate();
     let slowest = clocks.min_by(|a, b| a.1.total_cmp(&b.1));
     slowest.map_or(0, |(gpu, _)| gpu)
