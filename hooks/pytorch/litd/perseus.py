@@ -73,6 +73,13 @@ def _planned(row: Any, place: str) -> tuple[str, int]:
     return kind, round(clock)
 
 
+WORSE = 2
+"""After so many clocks in a row that only cost more, `Profiler` stops."""
+
+BEYOND = 0.01
+"""By more than this share: less may be noise."""
+
+
 class SetsClock(Protocol):
     """What sets a clock: `litd.Hook`."""
 
@@ -126,9 +133,12 @@ class Controller:
 class Profiler:
     """Measures time and energy of each kind of computation at each clock.
 
-    `clocks` are tried one by one, from the highest, each for `iterations` calls of `end_iteration`.
-    `energy` reads the GPU's energy in joules since any moment; `synchronize` waits until the GPU
-    has done what it was told.
+    `clocks` are tried one by one, from the highest, each for `iterations` calls of `end_iteration`,
+    until slower ones only cost more (section 5): once every kind has cost 1 % more than its least
+    at two clocks in a row, the rest is left out. The cost is energy less what a GPU that waits
+    would have used in the same time, at `blocking_w` watts (`python -m litd.blocking` measures
+    them); with 0 it is the energy, as in the paper. `energy` reads the GPU's energy in joules since
+    any moment; `synchronize` waits until the GPU has done what it was told.
     """
 
     def __init__(
@@ -138,8 +148,13 @@ class Profiler:
         energy: Callable[[], float],
         synchronize: Callable[[], None],
         iterations: int = 5,
+        *,
+        blocking_w: float = 0.0,
     ) -> None:
         self._hook = hook
+        self._blocking_w = blocking_w
+        self._least: dict[str, float] = {}
+        self._worse = 0
         self._clocks = sorted(clocks, reverse=True)
         self._energy = energy
         self._synchronize = synchronize
@@ -152,7 +167,7 @@ class Profiler:
 
     @property
     def is_done(self) -> bool:
-        """Whether all clocks have been tried."""
+        """Whether all clocks that may be worth it have been tried."""
         return not self._clocks
 
     def begin(self, kind: str) -> None:
@@ -179,8 +194,22 @@ class Profiler:
         self._left -= 1
         if self._left == 0:
             self._left = self._iterations
-            self._clocks.pop(0)
+            tried = self._clocks.pop(0)
+            self._worse = self._worse + 1 if self._only_costs(tried) else 0
+            if self._worse == WORSE:
+                self._clocks.clear()
             self._hook.set_clock(self._clocks[0] if self._clocks else 0)
+
+    def _only_costs(self, clock: int) -> bool:
+        """Whether each kind cost more at this clock than at a higher one."""
+        worse = []
+        for (kind, at), (count, seconds, joules) in self._sums.items():
+            if at == clock:
+                cost = (joules - self._blocking_w * seconds) / count
+                least = self._least.get(kind, cost)
+                worse.append(cost - least > BEYOND * abs(least))
+                self._least[kind] = min(least, cost)
+        return bool(worse) and all(worse)
 
     def rows(self, stage: int) -> list[tuple[int, str, int, float, float]]:
         """What was measured: stage, instruction, frequency (MHz), time (s), energy (J)."""

@@ -123,6 +123,62 @@ def test_the_profiler_tries_each_clock_and_writes_zeus_columns(tmp_path: Path) -
     assert {float(row["energy"]) for row in rows} == {5.0}
 
 
+class Board:
+    """An energy counter, and a clock that decides what a kind costs: W and s by MHz."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, costs: dict[str, dict[int, float]]) -> None:
+        self.set: list[int] = []
+        self._now, self._joules, self._costs = 0.0, 0.0, costs
+        monkeypatch.setattr("litd.perseus.time.perf_counter", lambda: self._now)
+
+    def set_clock(self, megahertz: int) -> None:
+        self.set.append(megahertz)
+
+    def energy(self) -> float:
+        return self._joules
+
+    def run(self, kind: str) -> None:
+        clock = self.set[-1]
+        self._now += 1000.0 / clock
+        self._joules += self._costs[kind][clock]
+
+
+CLOCKS = [1400, 1200, 1000, 800, 600, 400]
+
+
+def tried(board: Board, blocking_w: float = 0.0) -> list[int]:
+    profiler = Profiler(board, CLOCKS, board.energy, lambda: None, 3, blocking_w=blocking_w)
+    while not profiler.is_done:
+        for kind in ("forward", "backward"):
+            profiler.begin(kind)
+            board.run(kind)
+            profiler.end(kind)
+        profiler.end_iteration()
+    assert board.set[-1] == 0
+    return board.set[:-1]
+
+
+def energies(*joules: float) -> dict[int, float]:
+    return dict(zip(CLOCKS, joules, strict=True))
+
+
+def test_the_profiler_stops_once_slower_clocks_only_cost_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    falls = energies(300, 260, 240, 250, 270, 300)
+    costs = {"forward": falls, "backward": falls}
+    assert tried(Board(monkeypatch, costs)) == [1400, 1200, 1000, 800, 600]
+    # Less waiting at 60 W the slower clocks still save: none is left out.
+    assert tried(Board(monkeypatch, costs), 60.0) == CLOCKS
+    # One kind that still saves, a bump, and a rise within noise go on.
+    still = energies(300, 260, 240, 230, 220, 210)
+    assert tried(Board(monkeypatch, {"forward": falls, "backward": still})) == CLOCKS
+    bump = energies(300, 310, 290, 300, 280, 270)
+    assert tried(Board(monkeypatch, {"forward": bump, "backward": bump})) == CLOCKS
+    noise = energies(300, 301, 302, 301, 302, 301)
+    assert tried(Board(monkeypatch, {"forward": noise, "backward": noise})) == CLOCKS
+
+
 def test_clocks_reach_litd_and_begin_every_connection(tmp_path: Path) -> None:
     path = tmp_path / "ingest.sock"
     hello = wire.Hello("job", 0, 0, 2, 2, "0000:05:00.0")
