@@ -166,20 +166,25 @@ impl Attribute {
 
     /// Writes a number, in one piece.
     pub fn write(&mut self, value: u64) -> Result<(), FileError> {
+        self.write_text(&value.to_string())
+    }
+
+    /// Writes a line, in one piece.
+    pub fn write_text(&mut self, line: &str) -> Result<(), FileError> {
         let kept = self.writer.is_some();
-        match self.write_once(value) {
+        match self.write_once(line) {
             // The driver was loaded anew: the old descriptor has written nothing.
             Err(error) if kept && is_stale(&error) => {
                 self.writer = None;
-                self.write_once(value)
+                self.write_once(line)
             }
             other => other,
         }
     }
 
-    fn write_once(&mut self, value: u64) -> Result<(), FileError> {
+    fn write_once(&mut self, line: &str) -> Result<(), FileError> {
         self.open_writer()?;
-        let text = format!("{value}\n");
+        let text = format!("{line}\n");
         let Some(writer) = &self.writer else {
             return Ok(());
         };

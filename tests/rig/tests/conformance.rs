@@ -33,7 +33,7 @@ macro_rules! back_ends {
                 read_back a_lie a_cache a_refusal_by_the_firmware
                 no_permission locked in_reset gone_and_back slow a_hang_in_a_search
                 concurrent_readers foreign_writes release
-                holders energy power_from_energy temperature limiters a_lower_limit
+                holders energy power_from_energy temperature limiters a_lower_limit clocks
             }
         })*
     };

@@ -7,9 +7,10 @@ use nix::errno::Errno;
 
 use super::address::Address;
 use super::clients::Clients;
+use super::clocks::{ClockError, Clocks};
 use super::holders::Nodes;
 use super::metrics::{Limiter, Metrics};
-use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading, Throttle};
+use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Reading, Throttle};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::sysfs::{self, Attribute, FileError, Step};
@@ -33,6 +34,8 @@ pub(super) struct Files {
     junction: Option<Sensor>,
     memory: Option<Sensor>,
     metrics: Attribute,
+    /// Absent: they can't be locked.
+    clocks: Option<Clocks>,
 }
 
 /// A temperature and where it slows the GPU down.
@@ -67,6 +70,7 @@ impl Files {
             junction: Sensor::find(hwmon, &["junction", "edge"]),
             memory: Sensor::find(hwmon, &["mem"]),
             metrics: Attribute::new(device.join("gpu_metrics")),
+            clocks: Clocks::find(device),
         }
     }
 
@@ -175,6 +179,28 @@ impl Gpu {
             self.files = None;
         }
         error
+    }
+
+    /// Reads, locks or frees clocks.
+    fn clocks<T>(
+        &mut self,
+        action: &'static str,
+        run: impl FnOnce(&mut Clocks) -> Result<T, ClockError>,
+    ) -> Result<T, PowerError> {
+        let outcome = match self.files() {
+            Ok(files) => files.clocks.as_mut().map(run),
+            Err(error) => Some(Err(error.into())),
+        };
+        match outcome {
+            None => Err(self.no_clocks()),
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(ClockError::File(error))) => Err(self.failed(error, action)),
+            Some(Err(ClockError::Foreign(cause))) => Err(PowerError::Unsupported {
+                device: self.identity.address.clone(),
+                action,
+                cause,
+            }),
+        }
     }
 
     fn read_range(&mut self) -> Result<CapRange, FileError> {
@@ -316,6 +342,18 @@ impl PowerDomain for Gpu {
             throttle: limiter.other.or(memory_is_hot.then_some(Throttle::Memory)),
             forgetful: false,
         })
+    }
+
+    fn highest_clock(&mut self) -> Result<Hertz, PowerError> {
+        self.clocks("reading the highest clock", Clocks::highest)
+    }
+
+    fn lock_clocks(&mut self, range: ClockRange) -> Result<(), PowerError> {
+        self.clocks("locking clocks", |clocks| clocks.lock(range))
+    }
+
+    fn unlock_clocks(&mut self) -> Result<(), PowerError> {
+        self.clocks("unlocking clocks", Clocks::unlock)
     }
 
     fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {

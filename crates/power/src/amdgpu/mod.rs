@@ -10,11 +10,13 @@
 //! | `power1_average`, `power1_input` | power drawn | µW |
 //! | `temp*_label`, `_input`, `_crit` | temperatures: `junction`, `mem` | m°C |
 //! | `freq1_input` | clock of the compute units | Hz |
+//! | `power_dpm_force_performance_level`, `pp_od_clk_voltage`, `pp_dpm_sclk` | clocks to keep to (MI300) | MHz |
 //!
 //! Caps are per socket: partitions of a GPU share its PCI address and its cap.
 
 pub(crate) mod address;
 pub(crate) mod clients;
+mod clocks;
 mod gpu;
 pub(crate) mod holders;
 mod metrics;

@@ -6,6 +6,7 @@ use litd_units::{Kelvins, Watts};
 use nix::errno::Errno;
 
 use crate::board::{Board, Device, Metrics};
+use crate::levels::{self, Level};
 use crate::metrics;
 use crate::tree::{Attribute, Directory, errno, parse};
 
@@ -39,7 +40,13 @@ pub(crate) fn unique_id(gpu: &Device) -> u64 {
 }
 
 /// Puts a GPU there.
-pub(crate) fn add(sys: &mut Directory, hardware: &Hardware, gpu: &Device, board: Board) {
+pub(crate) fn add(
+    sys: &mut Directory,
+    hardware: &Hardware,
+    gpu: &Device,
+    board: Board,
+    level: &Level,
+) {
     let table = board.metrics;
     let address = gpu_address(gpu.number);
     let device = format!("devices/pci0000:00/{address}");
@@ -69,7 +76,6 @@ pub(crate) fn add(sys: &mut Directory, hardware: &Hardware, gpu: &Device, board:
             ("current_memory_partition", "NPS1"),
             ("pp_dpm_sclk", "0: 132Mhz\n1: 1200Mhz *\n2: 2100Mhz"),
             ("pp_dpm_mclk", "0: 900Mhz\n1: 1300Mhz *"),
-            ("power_dpm_force_performance_level", "auto"),
         ],
     );
     sys.link(
@@ -119,6 +125,7 @@ pub(crate) fn add(sys: &mut Directory, hardware: &Hardware, gpu: &Device, board:
     sys.link(&format!("{path}/device"), &format!("../../../{address}"));
     sys.link(&format!("class/drm/{render}"), &format!("../../{path}"));
     add_hwmon(sys, hardware, gpu, &device, table);
+    levels::add(sys, hardware, gpu, &device, level);
 }
 
 /// The number of a GPU's render node.

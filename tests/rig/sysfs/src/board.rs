@@ -4,11 +4,15 @@ use litd_rig::{Fault, Hardware};
 use litd_units::{Joules, Watts};
 
 use crate::cpu::Register;
+use crate::levels::Level;
 use crate::tree::Directory;
 use crate::{amdgpu, cpu, hsmp, kfd};
 
 /// An MI300X.
 pub const MI300X: &str = "0x74a1";
+
+/// An MI210.
+pub const MI210: &str = "0x740f";
 
 /// An MI250, a card of which has two dies; its GPUs here are first ones.
 pub const MI250: &str = "0x740c";
@@ -74,7 +78,12 @@ impl Board {
     }
 
     /// The file system's contents now: `sys` and `dev`.
-    pub(crate) fn tree(self, hardware: &Hardware, short_term: &[Register]) -> Directory {
+    pub(crate) fn tree(
+        self,
+        hardware: &Hardware,
+        short_term: &[Register],
+        levels: &[Level],
+    ) -> Directory {
         let mut root = Directory::default();
         root.directory("dev");
         let sys = root.directory("sys");
@@ -85,8 +94,8 @@ impl Board {
         let present = |device: &Device| !device.is_gone(hardware);
         let (gpus, cpus) = devices(hardware);
         if self.amdgpu {
-            for gpu in gpus.iter().filter(|gpu| present(gpu)) {
-                amdgpu::add(sys, hardware, gpu, self);
+            for (gpu, level) in gpus.iter().zip(levels).filter(|(gpu, _)| present(gpu)) {
+                amdgpu::add(sys, hardware, gpu, self, level);
             }
             kfd::add(sys, hardware, &gpus, cpus.len());
         }

@@ -18,6 +18,7 @@ use nix::errno::Errno;
 use crate::board::Board;
 use crate::cpu::Register;
 use crate::hsmp;
+use crate::levels::Level;
 use crate::tree::{Attribute, Call, Directory, Leaf};
 
 /// The kernel must not cache attributes: a driver may say something else each time.
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     hardware: SharedHardware,
     board: Board,
     short_term: Vec<Register>,
+    levels: Vec<Level>,
     stopped: AtomicBool,
     state: Mutex<State>,
 }
@@ -93,18 +95,20 @@ struct Handle {
 
 impl Shared {
     pub fn new(hardware: SharedHardware, board: Board) -> Self {
-        let short_term = {
+        let (short_term, levels) = {
             let hardware = lock(&hardware);
+            let gpus = hardware.plant().gpu_count();
             let cpus = hardware.plant().gpu_count()..hardware.len();
             let listed = cpus.filter_map(|cpu| hardware.listed(cpu));
-            listed
-                .map(|listed| Register::short_term(listed.range.highest))
-                .collect()
+            let registers = listed.map(|listed| Register::short_term(listed.range.highest));
+            let levels = std::iter::repeat_with(Level::default).take(gpus);
+            (registers.collect(), levels.collect())
         };
         Self {
             hardware,
             board,
             short_term,
+            levels,
             stopped: AtomicBool::new(false),
             state: Mutex::default(),
         }
@@ -122,7 +126,7 @@ impl Shared {
         let revision = Some(hardware.revision());
         let mut state = lock(&self.state);
         if state.revision != revision {
-            let tree = self.board.tree(&hardware, &self.short_term);
+            let tree = self.board.tree(&hardware, &self.short_term, &self.levels);
             state.entries.clear();
             state.add(String::new(), INodeNo::ROOT.0, tree);
             state.revision = revision;

@@ -15,11 +15,12 @@ mod cpu;
 mod filesystem;
 mod hsmp;
 mod kfd;
+mod levels;
 mod metrics;
 mod mount;
 mod namespace;
 mod tree;
 
-pub use board::{Board, Cpus, MI250, MI300X, Metrics};
+pub use board::{Board, Cpus, MI210, MI250, MI300X, Metrics};
 pub use mount::{Mount, obstacle};
 pub use namespace::with_sys_covered;

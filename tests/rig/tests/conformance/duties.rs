@@ -6,9 +6,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd_power::{DeviceKind, Holder, Identity, Inventory, PowerDomain, PowerError, Throttle};
+use litd_power::{
+    ClockRange, DeviceKind, Holder, Identity, Inventory, PowerDomain, PowerError, Throttle,
+};
 use litd_rig::Fault;
-use litd_units::Watts;
+use litd_units::{Hertz, Watts};
 
 use crate::stand::{Stand, set};
 use crate::table::Row;
@@ -548,4 +550,56 @@ pub fn a_lower_limit(stand: &Stand, row: &Row) {
     let expected = row.tells.enforced.then_some(lower);
     assert_eq!(reading.enforced, expected);
     assert!(!row.tells.power || reading.power.unwrap() <= lower);
+}
+
+/// Clocks are locked to what is asked, freed by whoever comes next, and nobody else's are touched.
+pub fn clocks(stand: &Stand, row: &Row) {
+    let mut domain = stand.domain();
+    let at = |megahertz: f64| {
+        let clock = Hertz(megahertz * 1e6);
+        ClockRange {
+            lowest: clock,
+            highest: clock,
+        }
+    };
+    if !row.tells.locks {
+        assert!(domain.highest_clock().is_err());
+        assert!(domain.lock_clocks(at(1200.0)).is_err());
+        assert_eq!(stand.locked(), None);
+        return;
+    }
+    assert!(domain.highest_clock().unwrap() > Hertz(1.2e9));
+    for clock in [1200, 900] {
+        assert_eq!(domain.lock_clocks(at(f64::from(clock))), Ok(()));
+        assert_eq!(stand.locked(), Some(clock));
+    }
+    // Whoever finds the device anew, as litd does after a crash, can lock it and free it.
+    let mut next = stand.domain();
+    assert_eq!(next.lock_clocks(at(1000.0)), Ok(()));
+    assert_eq!(stand.locked(), Some(1000));
+    let mut last = stand.domain();
+    for _ in 0..2 {
+        assert_eq!(last.unlock_clocks(), Ok(()));
+        assert_eq!(stand.locked(), None);
+    }
+    stand.inject(Fault::Refuse);
+    assert!(last.lock_clocks(at(800.0)).is_err());
+    stand.heal();
+    assert_eq!(stand.locked(), None);
+    assert_eq!(last.unlock_clocks(), Ok(()));
+    assert_eq!(last.lock_clocks(at(800.0)), Ok(()));
+    assert_eq!(stand.locked(), Some(800));
+    assert_eq!(last.unlock_clocks(), Ok(()));
+    let Some(level) = stand.file_of_device("power_dpm_force_performance_level") else {
+        return;
+    };
+    let text = || fs::read_to_string(&level).unwrap();
+    assert_eq!(text(), "auto\n");
+    for foreign in ["manual\n", "perf_determinism\n"] {
+        fs::write(&level, foreign).unwrap();
+        let refused = |error| matches!(error, Err(PowerError::Unsupported { .. }));
+        assert!(refused(last.highest_clock().map(drop)));
+        assert!(refused(last.lock_clocks(at(800.0))));
+        assert_eq!((text().as_str(), stand.locked()), (foreign, None));
+    }
 }

@@ -1,5 +1,6 @@
 //! Hardware, drivers over it, and the back end over those.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -155,6 +156,23 @@ impl Stand {
     /// The plant's measurements.
     pub fn truth(&self) -> Reading {
         self.hardware().reading(self.device).unwrap()
+    }
+
+    /// The clock that the plant's GPU is locked to, in MHz.
+    pub fn locked(&self) -> Option<u32> {
+        let hardware = self.hardware();
+        let gpu = hardware.nvidia().gpus.get(self.device)?;
+        gpu.clocks.map(|(_, highest)| highest)
+    }
+
+    /// A file of the device's driver, for a back end of such files.
+    pub fn file_of_device(&self, name: &str) -> Option<PathBuf> {
+        let sys = self.mount.as_ref()?.sys();
+        Some(
+            sys.join("bus/pci/devices")
+                .join(self.row.address())
+                .join(name),
+        )
     }
 
     /// A cap well within the device's range: so much of the highest.

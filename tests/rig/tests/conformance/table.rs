@@ -1,7 +1,7 @@
 //! The back ends.
 
 use litd_power::{DeviceKind, Source};
-use litd_rig_sysfs::{Board, Cpus, Metrics};
+use litd_rig_sysfs::{Board, Cpus, MI210, Metrics};
 
 use crate::stand::Drivers;
 
@@ -56,6 +56,8 @@ pub struct Tells {
     pub reset: bool,
     /// The processes that hold it.
     pub holders: bool,
+    /// Clocks that can be locked.
+    pub locks: bool,
 }
 
 impl Row {
@@ -95,6 +97,7 @@ pub fn simulated_gpu() -> Row {
             gone: true,
             reset: true,
             holders: true,
+            locks: true,
         },
         locked: "driver",
         waits: true,
@@ -105,6 +108,7 @@ pub fn simulated_cpu() -> Row {
     Row {
         device: CPU,
         tells: Tells {
+            locks: false,
             temperature: false,
             clock: false,
             limiter: false,
@@ -134,10 +138,12 @@ pub fn amdgpu() -> Row {
 pub fn amdgpu_mi200() -> Row {
     Row {
         drivers: Drivers::Files(Board {
+            model: MI210,
             metrics: Metrics::V1_3,
             ..Board::default()
         }),
         tells: Tells {
+            locks: false,
             // Counted in a unit that its table does not name.
             energy: false,
             ..amdgpu().tells
@@ -218,6 +224,7 @@ pub fn rocm_smi() -> Row {
         drivers: Drivers::RocmSmi,
         waits: false,
         tells: Tells {
+            locks: false,
             // The library's structures differ between its versions: scalar calls alone.
             clock: false,
             limiter: false,
