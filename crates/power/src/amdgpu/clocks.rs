@@ -6,7 +6,8 @@
 //! range back. `perf_determinism` sets only the highest, and is not used.
 //!
 //! litd locks only GPUs whose level is `auto`, so there is no other state to go back to. A level that another program
-//! has set stays as it is. `manual` with a range of 1 MHz is a lock that an earlier litd left.
+//! has set stays as it is, also one that it has set since. `manual` is litd's with a range of 1 MHz, which an earlier
+//! litd left, and with the driver's own range, which a litd leaves that is killed before it sets another.
 
 use std::path::Path;
 
@@ -98,13 +99,22 @@ impl Clocks {
         }
     }
 
-    /// Lets the driver choose clocks again.
+    /// Lets the driver choose clocks again, unless another program has chosen them since.
     pub fn unlock(&mut self) -> Result<(), ClockError> {
-        if text(&mut self.level)?.trim() == MANUAL {
+        if text(&mut self.level)?.trim() == MANUAL && self.is_litds()? {
             self.level.write_text(AUTO)?;
         }
         self.held = false;
         Ok(())
+    }
+
+    /// Whether the range in force may be litd's doing.
+    fn is_litds(&mut self) -> Result<bool, FileError> {
+        let (lowest, highest) = self.read_range()?;
+        let states = text(&mut self.states)?;
+        let all = || states.lines().filter_map(megahertz);
+        let own = all().min().zip(all().max());
+        Ok(highest.saturating_sub(lowest) <= 1 || own == Some((lowest, highest)))
     }
 
     /// The level, if clocks are the driver's or litd's.
@@ -142,9 +152,11 @@ fn text(file: &mut Attribute) -> Result<String, FileError> {
     Ok(String::from_utf8_lossy(file.read(&mut buffer)?).into_owned())
 }
 
-/// The clock of a line such as `1: 2100Mhz *`.
+/// The clock of a numbered line such as `1: 2100Mhz *`. A sleeping GPU has a line `S: 19Mhz *` besides, which is none of
+/// its range.
 fn megahertz(line: &str) -> Option<u32> {
-    let (_, clock) = line.split_once(':')?;
+    let (number, clock) = line.split_once(':')?;
+    number.trim().parse::<u32>().ok()?;
     let end = clock.to_ascii_lowercase().find("mhz")?;
     clock.get(..end)?.trim().parse().ok()
 }
@@ -159,7 +171,8 @@ mod tests {
         assert_eq!(megahertz("1: 2100Mhz *"), Some(2100));
         assert_eq!(megahertz("1:       2100Mhz"), Some(2100));
         assert_eq!(megahertz("OD_SCLK:"), None);
-        assert_eq!(megahertz("SCLK: 500Mhz 2100Mhz"), Some(500));
+        assert_eq!(megahertz("SCLK: 500Mhz 2100Mhz"), None);
+        assert_eq!(megahertz("S: 19Mhz *"), None);
         assert_eq!(megahertz("0: -5Mhz"), None);
         assert_eq!(megahertz(""), None);
     }

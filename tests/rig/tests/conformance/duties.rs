@@ -595,6 +595,19 @@ pub fn clocks(stand: &Stand, row: &Row) {
     };
     let text = || fs::read_to_string(&level).unwrap();
     assert_eq!(text(), "auto\n");
+    // A range that another program has set while litd had the clocks stays.
+    let range = stand.file_of_device("pp_od_clk_voltage").unwrap();
+    assert_eq!(last.lock_clocks(at(800.0)), Ok(()));
+    for line in ["s 1 1500\n", "s 0 600\n", "c\n"] {
+        fs::write(&range, line).unwrap();
+    }
+    assert_eq!(last.unlock_clocks(), Ok(()));
+    assert_eq!((text().as_str(), stand.locked()), ("manual\n", Some(1500)));
+    // What a litd leaves that is killed before it sets a range.
+    fs::write(&level, "auto\n").unwrap();
+    fs::write(&level, "manual\n").unwrap();
+    assert_eq!(stand.domain().unlock_clocks(), Ok(()));
+    assert_eq!(text(), "auto\n");
     for foreign in ["manual\n", "perf_determinism\n"] {
         fs::write(&level, foreign).unwrap();
         let refused = |error| matches!(error, Err(PowerError::Unsupported { .. }));
