@@ -2,9 +2,11 @@
 //! end, however that comes.
 
 use std::fs;
+use std::path::PathBuf;
 
 use litd_api::{Command, EventKind};
 use litd_rig::{Fault, JobSpec, Rig};
+use litd_rig_sysfs::{Board, Mount, obstacle};
 use litd_sim::Scenario;
 
 use crate::stand::{GPUS, SOON, Stand, quick, wait_for};
@@ -21,6 +23,27 @@ fn nvidia() -> Stand {
     let mut stand = Stand::on(rig, &config, true);
     stand.start();
     stand
+}
+
+/// A node of MI300X, found through amdgpu's files.
+fn amd() -> Option<(Stand, Mount)> {
+    if let Some(why) = obstacle() {
+        eprintln!("SKIPPED: {why}");
+        return None;
+    }
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let mount = Mount::start(rig.shared_hardware(), Board::default()).unwrap();
+    let config = format!("{}{}", quick("observe"), mount.config());
+    let mut stand = Stand::on(rig, &config, true);
+    stand.start();
+    Some((stand, mount))
+}
+
+/// The performance level of a GPU of [`amd`].
+fn level(mount: &Mount, stand: &Stand, gpu: usize) -> PathBuf {
+    let device = mount.sys().join("bus/pci/devices");
+    let device = device.join(stand.device(gpu).address);
+    device.join("power_dpm_force_performance_level")
 }
 
 /// What all GPUs' clocks are locked to, in MHz.
@@ -72,7 +95,41 @@ fn a_plans_clocks_are_locked_through_nvml_and_freed_when_the_job_ends() {
 
 #[test]
 fn what_a_killed_daemon_had_locked_the_next_one_frees() {
-    let mut stand = nvidia();
+    frees_after_a_kill(nvidia());
+}
+
+#[test]
+fn what_a_killed_daemon_had_locked_of_amds_the_next_one_frees() {
+    let Some((stand, mount)) = amd() else { return };
+    let level = level(&mount, &stand, 0);
+    frees_after_a_kill(stand);
+    assert_eq!(fs::read_to_string(level).unwrap(), "auto\n");
+}
+
+#[test]
+fn a_level_that_another_program_has_set_stays_and_no_clock_is_locked() {
+    let Some((mut stand, mount)) = amd() else {
+        return;
+    };
+    let (foreign, free) = (level(&mount, &stand, 2), level(&mount, &stand, 5));
+    fs::write(&foreign, "manual\n").unwrap();
+    let mut job = stand.train();
+    assert!(job.set_clock(2, Some(1200)) && job.set_clock(5, Some(900)));
+    stand.pass(3.0);
+    let mut expected = vec![None; GPUS];
+    expected[5] = Some(900);
+    assert_eq!(locked(&stand), expected, "{}", stand.said());
+    assert_eq!(journaled(&stand).len(), 1);
+    assert!(stand.said().contains("another program"), "{}", stand.said());
+    job.end();
+    stand.pass(4.0);
+    assert_eq!(locked(&stand), [None; GPUS]);
+    assert_eq!(fs::read_to_string(free).unwrap(), "auto\n");
+    assert_eq!(fs::read_to_string(foreign).unwrap(), "manual\n");
+    stand.stop();
+}
+
+fn frees_after_a_kill(mut stand: Stand) {
     let mut job = stand.train();
     assert!(job.set_clock(0, Some(1005)));
     stand.pass(1.0);
