@@ -147,3 +147,29 @@ fn what_has_no_plan_is_refused_with_a_reason() {
         "{said}"
     );
 }
+
+/// A configuration that would take ages is in no plan, and keeps no other from being found.
+#[test]
+fn a_configuration_that_takes_ages_is_not_planned_with() {
+    let folder = folder();
+    let job = "--tokens 1.08e6 --deadline-hours 7 --switch-seconds 600";
+    let policies = ["static", "greedy", "fixed", "shift", "shift-static", "mpc"];
+    let plans = || policies.map(|policy| plan(folder.path(), policy, job));
+    let without = plans();
+    // Windows that no memory holds, and more than can be counted.
+    for rate in ["1e-8", "1e-20"] {
+        let profile = format!("{PROFILE}1,2,1,900,{rate}\n").replace("1,2,1,900,55\n", "");
+        fs::write(folder.path().join("profile.csv"), profile).unwrap();
+        assert_eq!(plans(), without, "{rate}");
+    }
+}
+
+#[test]
+fn a_start_in_a_zone_without_its_offset_is_refused() {
+    let folder = folder();
+    let options = "schedule --profile profile.csv --trace trace.csv --policy fixed --tokens 1 --deadline-hours 6 --start";
+    let begins = |start: &str| carbon(folder.path(), &format!("{options} {start}")).output();
+    let said = refused(&begins("2030-01-01T01:00:00[Europe/Berlin]").unwrap());
+    assert!(said.contains("without its offset from UTC"), "{said}");
+    printed(&begins("2030-01-01T01:00:00+01:00[Europe/Berlin]").unwrap());
+}

@@ -83,7 +83,7 @@ fn can_take(job: &Job, plan: &Plan, left: Tokens, own: usize) -> bool {
     let meets = |finisher: usize| {
         let windows = job.windows_for(left, finisher);
         let switches = next.switches(job.start()) + usize::from(windows > 0 && finisher != own);
-        let affordable = job.switches_within(next.end() + windows);
+        let affordable = job.switches_within(next.end().saturating_add(windows));
         affordable.is_some_and(|it| switches <= it)
     };
     meets(job.fastest()) || meets(own)

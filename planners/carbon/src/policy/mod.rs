@@ -27,6 +27,10 @@ pub fn best_static(problem: &Problem) -> Result<Solution, Infeasible> {
     for start in 0..=job.latest_start() {
         for configuration in 0..job.points().len() {
             let windows = job.windows_for(job.tokens(), configuration);
+            // A plan is not even written down that ends after the deadline: some configuration may take ages.
+            if windows > job.before_deadline() {
+                continue;
+            }
             let plan = Plan {
                 start,
                 choices: vec![configuration; windows],
