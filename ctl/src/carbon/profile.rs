@@ -32,7 +32,8 @@ use crate::{Outcome, caps, output};
 /// ("elapsed time per iteration (ms): …"). A warm-up of 10 to 60 s ends once the mean of the last ten
 /// iterations is within 2 % of the ten before; then --seconds are measured, with the power that litd reads from
 /// the GPUs. Each run but the last is asked for a checkpoint and ends; from then until the next one's first
-/// iteration is what a switch takes, less one iteration.
+/// iteration is what a switch takes, less one iteration. A configuration in which the command ends by itself, or logs no
+/// iteration in time, is told and left out: the model does not fit, or can't be divided so.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -78,6 +79,11 @@ Example:
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
+/// Why a configuration can't train: its job has ended by itself, or has logged no iteration.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Infeasible(String);
+
 /// The measurements of one run.
 struct Measured {
     iteration: Seconds,
@@ -108,6 +114,7 @@ pub fn run(args: &Args) -> Outcome {
         .map_err(|error| format!("{}: {error}", args.state.display()))?;
     let (mut points, mut switches) = (Vec::new(), Vec::new());
     let mut asked: Option<Instant> = None;
+    let mut left_out = Vec::new();
     for (number, &configuration) in wanted.iter().enumerate() {
         output::note(&format!(
             "{configuration} ({} of {})",
@@ -116,9 +123,20 @@ pub fn run(args: &Args) -> Outcome {
         ));
         let mut run = Running::start(args, configuration)?;
         let measured = run.measure(args, asked);
-        asked = Some(Instant::now());
+        let is_infeasible = measured
+            .as_ref()
+            .is_err_and(|error| error.is::<Infeasible>());
+        // What comes after a job that failed begins without its checkpoint, and tells nothing of a switch.
+        asked = (!is_infeasible).then(Instant::now);
         let ended = run.end(args);
-        let measured = measured.map_err(|error| format!("{configuration}: {error}"))?;
+        let measured = match measured {
+            Err(error) if is_infeasible => {
+                left_out.push(format!("{configuration} is left out: {error}"));
+                output::note(&left_out[left_out.len() - 1]);
+                continue;
+            }
+            measured => measured.map_err(|error| format!("{configuration}: {error}"))?,
+        };
         ended?;
         switches.extend(measured.switch.map(|it| it.0));
         points.push(Point {
@@ -126,6 +144,13 @@ pub fn run(args: &Args) -> Outcome {
             power: measured.power,
             rate: TokensPerSecond(args.tokens_per_iteration.0 / measured.iteration.0),
         });
+    }
+    if points.is_empty() {
+        return Err(format!(
+            "no configuration could be measured: {}",
+            left_out.join("; ")
+        )
+        .into());
     }
     let mean = switches.iter().sum::<f64>() / switches.len().max(1) as f64;
     let switch = (!switches.is_empty()).then_some(Seconds(mean));
@@ -212,7 +237,8 @@ impl Running {
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err("the job ended before it was measured; it must train on until it is told to end".into());
+                    let what = "the job ended before it was measured; it must train on until it is told to end";
+                    return Err(Infeasible(what.to_owned()).into());
                 }
             }
         }
@@ -221,10 +247,10 @@ impl Running {
     fn measure(&mut self, args: &Args, asked: Option<Instant>) -> Fallible<Measured> {
         let patience = self.began + Duration::from_secs_f64(args.patience.0.min(1e7));
         let first = self.iteration(patience)?.ok_or_else(|| {
-            format!(
+            Infeasible(format!(
                 "no line with \"elapsed time per iteration (ms)\" within {:.0} s",
                 args.patience.0
-            )
+            ))
         })?;
         let switch = asked.map(|asked| Seconds((asked.elapsed().as_secs_f64() - first.0).max(0.0)));
         let mut warm_up = WarmUp::new(Duration::from_secs_f64(args.warm_up.0.min(60.0)));

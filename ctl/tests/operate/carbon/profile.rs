@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{carbon, folder, printed, read, refused};
+use super::{carbon, folder, printed, read, refused, said};
 use crate::lease::Node;
 
 /// A CPU job that logs as Megatron-LM does, among what is no text: 20 ms an iteration with TP=1, 40 ms with TP=2.
@@ -36,6 +36,34 @@ fn a_profile_is_measured_from_the_logs_of_a_job() {
     assert_eq!(rows[0], "tp,pp,dp,power_w,tokens_per_s,switch_s");
     assert!(rows[1].starts_with("1,2,1,300,50000,0."), "{csv}");
     assert!(rows[2].starts_with("2,1,1,300,25000,0."), "{csv}");
+}
+
+/// A model does not fit everywhere: the others are measured all the same, and K is that of switches between them.
+#[test]
+fn a_configuration_that_does_not_train_is_told_and_left_out() {
+    let folder = folder();
+    let failing = format!("if [ $LITD_PP = 2 ]; then exit 1; fi\n{LOGGING}");
+    fs::write(folder.path().join("job.sh"), &failing).unwrap();
+    let options = "--gpus 2 --seconds 0.3 --warm-up 0.1 --power 300";
+    let output = carbon(folder.path(), &profile(options)).output().unwrap();
+    let told = said(&output);
+    assert!(
+        told.contains("TP=1 PP=2 DP=1 is left out: the job ended"),
+        "{told}"
+    );
+    let csv = read(&folder.path().join("measured.csv"));
+    let rows: Vec<&str> = csv.lines().collect();
+    assert_eq!(rows.len(), 3, "{csv}");
+    assert!(!csv.contains("1,2,1,"), "{csv}");
+
+    fs::remove_file(folder.path().join("measured.csv")).unwrap();
+    fs::write(folder.path().join("job.sh"), "exit 1\n").unwrap();
+    let told = refused(&carbon(folder.path(), &profile(options)).output().unwrap());
+    assert!(
+        told.contains("no configuration could be measured"),
+        "{told}"
+    );
+    assert!(!folder.path().join("measured.csv").exists());
 }
 
 /// A power that no profile may have is said before the first launch.
