@@ -67,6 +67,9 @@ pub struct Runner<'a> {
     is_adopted: bool,
     was_adopted: bool,
     has_started: bool,
+    /// When a checkpoint with all tokens was seen first: by that the deadline is judged, and not by a job that takes its
+    /// time to end.
+    complete: Option<Timestamp>,
     learned: Learned,
     /// When the progress could be read last.
     read: Instant,
@@ -148,6 +151,7 @@ impl<'a> Runner<'a> {
             is_adopted: false,
             was_adopted: false,
             has_started: false,
+            complete: None,
             learned,
             read: Instant::now(),
             troubles: BTreeMap::new(),
@@ -407,9 +411,10 @@ impl<'a> Runner<'a> {
     }
 
     fn outcome(&self, action: Action, tokens: f64) -> Outcome {
-        let (now, deadline) = (self.clock.now(), self.state.deadline);
+        let now = self.complete.unwrap_or_else(|| self.clock.now());
+        let deadline = self.state.deadline;
         if action == Action::GiveUp {
-            let failures = self.args.failures;
+            let failures = output::count(u64::from(self.args.failures), "time");
             let hint = match self.args.progress.exists() {
                 true => "Started again, litctl goes on from there".to_owned(),
                 false => format!(
@@ -418,7 +423,7 @@ impl<'a> Runner<'a> {
                 ),
             };
             return Err(format!(
-                "the job failed {failures} times without a new checkpoint; it has {tokens} tokens. {hint}"
+                "the job failed {failures} without a new checkpoint; it has {tokens} tokens. {hint}"
             )
             .into());
         }
@@ -449,6 +454,10 @@ impl<'a> Runner<'a> {
         let now = self.clock.now();
         self.look_at_the_clock(now);
         let tokens = self.trained();
+        let is_complete = tokens >= self.args.tokens.0;
+        if is_complete && self.complete.is_none() {
+            self.complete = Some(now);
+        }
         let elapsed = self.elapsed(now);
         if self.learned.sees(elapsed, Tokens(tokens)) {
             self.save();
@@ -457,7 +466,7 @@ impl<'a> Runner<'a> {
             hours: elapsed.hours(),
             real: self.began.elapsed(),
             child,
-            is_complete: tokens >= self.args.tokens.0,
+            is_complete,
             tokens,
             is_surprised: self.learned.is_surprised(),
         })
@@ -474,6 +483,9 @@ impl<'a> Runner<'a> {
             return;
         };
         self.state.shift(step);
+        self.complete = self
+            .complete
+            .map(|it| it.saturating_add(step).unwrap_or(it));
         let deadline = self.state.deadline;
         output::note(&format!(
             "the clock was set by {} s: the deadline is {deadline} now",

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::run::{JOB, Stand};
-use super::{carbon, is_there, refused, said, signal, terminate, wait_for};
+use super::{carbon, is_there, printed, refused, said, signal, terminate, wait_for};
 
 /// How the job of these tests writes a checkpoint.
 const WRITES: &str = "echo $tokens > tokens.new && mv tokens.new tokens";
@@ -400,6 +400,22 @@ fn a_deadline_that_is_missed_has_an_exit_status_of_its_own() {
     assert!(
         stderr.contains("(the deadline can't be met any more"),
         "{stderr}"
+    );
+}
+
+/// A job that has all its tokens in time is in time, also where it must be killed after the deadline: it ignores all
+/// requests to end, which takes ten seconds, the deadline's nine gone.
+#[test]
+fn a_job_that_does_not_end_is_in_time_by_its_last_checkpoint() {
+    let stand = Stand::new(&format!(
+        "trap '' TERM\n{JOB}\nwhile :; do sleep 0.1; done\n"
+    ));
+    let output = stand.run("--grace 0.1 --deadline-hours 18 --switch-seconds 0 --slowest 1");
+    let stderr = said(&output);
+    assert!(stderr.contains("was killed by signal 9"), "{stderr}");
+    assert!(
+        !printed(&output).contains("after the deadline"),
+        "{output:?}"
     );
 }
 
