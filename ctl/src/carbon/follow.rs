@@ -50,7 +50,7 @@ pub struct Args {
     /// [default: none; the policy that a crash left is then taken for the one that was found]
     #[arg(long, value_name = "FILE", requires = "set_policy")]
     state: Option<PathBuf>,
-    /// The lease's length in seconds the lease is renewed
+    /// The lease's length in seconds
     #[arg(long, default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
     /// How many seconds lie between two renewals
@@ -404,7 +404,7 @@ fn metrics(
     };
     if let Some(budget) = budget {
         text += &format!(
-            "# HELP litd_carbon_budget_watts The budget that is leased.\n\
+            "# HELP litd_carbon_budget_watts The budget that litd was asked for; litd_carbon_lease_renewed says whether it holds.\n\
              # TYPE litd_carbon_budget_watts gauge\nlitd_carbon_budget_watts {}\n",
             budget.0
         );

@@ -20,22 +20,18 @@ use crate::output;
 
 /// A file that is written anew, a recorded trace, or a provider.
 #[derive(Clone, clap::Args)]
+#[command(group = clap::ArgGroup::new("signal").required(true))]
 pub struct Source {
     /// A file with the signal: CSV with datetime_utc and ci_direct_g_per_kwh (or of another factor, or price_per_kwh),
     /// read anew each minute
-    #[arg(
-        long,
-        value_name = "FILE",
-        required_unless_present = "provider",
-        conflicts_with = "provider"
-    )]
+    #[arg(long, value_name = "FILE", group = "signal")]
     trace: Option<PathBuf>,
     /// Forecasts beside it: CSV with issued_utc,lead_h,forecast_g_per_kwh
     #[arg(long, value_name = "FILE", requires = "trace")]
     forecast: Option<PathBuf>,
     /// Ask a provider: electricity-maps-v3, electricity-maps-v4, watttime, uk or carbon-aware-sdk; of prices
     /// electricity-maps-price, energy-charts or octopus
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", group = "signal")]
     provider: Option<Provider>,
     /// The zone, region, location or tariff, as the provider calls it
     #[arg(long, value_name = "ZONE")]

@@ -90,3 +90,17 @@ fn windows_are_whole_seconds_whatever_floats_make_of_them() {
         "{said}"
     );
 }
+
+/// Whoever gives neither is told of both.
+#[test]
+fn a_signal_that_is_missing_is_asked_for_by_both_names() {
+    let folder = folder();
+    let advise = |signal: &str| {
+        let mut advise = advise(folder.path(), "1e6", "2030-01-02T00:00:00Z", signal);
+        refused(&advise.output().unwrap())
+    };
+    let said = advise("");
+    assert!(said.contains("--trace <FILE>|--provider <NAME>"), "{said}");
+    let said = advise("--trace trace.csv --provider uk");
+    assert!(said.contains("cannot be used with"), "{said}");
+}
