@@ -146,6 +146,14 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
         let many = count(usize::try_from(impostors).unwrap_or(usize::MAX), "question");
         text += &format!("{many} came in the name of a process that did not ask it\n");
     }
+    let unsure = traceable.datagrams.unsure;
+    if unsure > 0 {
+        let many = count(usize::try_from(unsure).unwrap_or(usize::MAX), "question");
+        text += &format!(
+            "{many} came from processes that had just begun; a user's processes that ask without end keep others' from \
+             being seen here\n"
+        );
+    }
     if traceable.processes.is_empty() {
         text += "no process asks for traces: start them with KINETO_USE_DAEMON=1 in their environment (PyTorch 2.7 or \
                  later)\n";

@@ -1,6 +1,7 @@
 //! Carries out the steps of examinations: one operation of one device at a time, each write on record before it is
-//! made, and the end of the run on a signal, at the time limit, or where a process begins to use a GPU.
+//! made, and the end of the run on a signal, at the time limit, at a kill switch, or where a process begins to use a GPU.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use litd_core::journal::Found as Baseline;
@@ -17,10 +18,11 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::Signals;
 use crate::devices::{Devices, Found, Report};
+use crate::kill_switch;
 use crate::logging;
 use crate::state::FileStore;
 
-/// How often is looked whether a process has begun to use the GPU that is examined.
+/// How often is looked whether a process has begun to use the GPU that is examined, and whether a kill switch was thrown.
 const LOOK: Nanos = Nanos(250_000_000);
 
 /// The most that a device is waited for, however patient litd is with it later.
@@ -41,6 +43,8 @@ pub(super) struct Runner {
     patience: Duration,
     pace: Option<Pace>,
     load: Vec<u32>,
+    /// Files that end the run once one of them is there (`rollout.kill_switches`).
+    kill_switches: Vec<PathBuf>,
     records: Option<Records<FileStore>>,
     signals: Option<Signals>,
     begun: Nanos,
@@ -64,6 +68,7 @@ impl Runner {
             patience: patience.min(LONGEST),
             pace: None,
             load,
+            kill_switches: config.core.rollout.kill_switches.clone(),
             records: None,
             signals: None,
             begun: now,
@@ -176,6 +181,13 @@ impl Runner {
     }
 
     /// Why the run has to end, if it has.
+    /// Stops the run if a kill switch was thrown since it began.
+    fn heed_kill_switches(&mut self) {
+        if let Some(thrown) = kill_switch::thrown(&self.kill_switches) {
+            self.stop(format!("{thrown}: a kill switch"));
+        }
+    }
+
     fn ended(&mut self) -> Option<String> {
         if Clock::Kernel.now() >= self.until {
             self.stop("the time limit is over (--time-limit)");
@@ -242,6 +254,7 @@ impl Runner {
         let is_first = turn.looked == Nanos::ZERO;
         if self.ended().is_none() && (is_first || now - turn.looked >= LOOK) {
             turn.looked = now;
+            self.heed_kill_switches();
             let index = turn.target.device;
             match self.holders(index).await {
                 Some(Ok(pids)) if pids.is_empty() => {}
@@ -274,7 +287,10 @@ impl Runner {
             Operation::Set(cap) => {
                 let used = match cap.is_same_cap(turn.target.found.cap) {
                     true => None,
-                    false => self.use_of(turn.target.device).await,
+                    false => {
+                        self.heed_kill_switches();
+                        self.use_of(turn.target.device).await
+                    }
                 };
                 if self.hang.get(turn.target.device) == Some(&true) {
                     turn.exam.silent(nanos(self.patience.as_secs_f64()));
@@ -282,6 +298,9 @@ impl Runner {
                 }
                 if let Some(used) = used {
                     self.stop(format!("a process has begun to use a GPU: {used}"));
+                }
+                let lowers = !cap.is_same_cap(turn.target.found.cap);
+                if lowers && self.ended().is_some() {
                     // The next look tells the examination.
                     return;
                 }

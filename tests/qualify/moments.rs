@@ -1,15 +1,16 @@
 //! The process is ended at random moments: by a signal it ends with the caps found, and a kill is undone by
 //! `litd restore`.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use litd_qualify::report::Outcome;
 use litd_sim::rng::Rng;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{end, node, start};
+use crate::{QUICK, end, node, node_with, start};
 
 /// About as long as a run takes here.
 const LONGEST: f64 = 2.0;
@@ -89,6 +90,35 @@ fn ended_at_any_moment_it_leaves_the_caps_found() {
     });
     let changed = CHANGED.load(Ordering::Relaxed);
     eprintln!("{runs} runs ended, {changed} of them by a kill that left something to undo");
+}
+
+/// A person may be at the machine: the run ends, and the cap that it has lowered goes back.
+#[test]
+fn a_kill_switch_that_is_thrown_in_the_middle_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let switch = folder.path().join("off");
+    let config = format!(
+        "{QUICK}rollout.kill_switches = [\"{}\"]\n",
+        switch.display()
+    );
+    let stand = node_with(&config);
+    let child = start(&stand, &["--watch", "5"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while stand.is_back() {
+        assert!(Instant::now() < deadline, "no cap was lowered");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::fs::write(&switch, "row 7 is being rewired\n").unwrap();
+    let (_, report, _) = end(child);
+    assert_eq!(report.outcome, Outcome::Stopped, "{report:#?}");
+    let why = report.reasons.join("; ");
+    assert!(
+        why.contains("row 7 is being rewired: a kill switch"),
+        "{why}"
+    );
+    let written: BTreeSet<&str> = report.writes.iter().map(|it| it.device.as_str()).collect();
+    assert_eq!(written.len(), 1, "{:#?}", report.writes);
+    assert_eq!(stand.held(), stand.rig.ledger().found());
 }
 
 /// A killed process leaves a journal that the next run refuses, until it is undone.

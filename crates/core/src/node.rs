@@ -127,6 +127,8 @@ pub(crate) struct Node {
     limit: BmcLimit,
     /// The GPUs' part of the node's budget, or their floors where those are more.
     bound: Option<Watts>,
+    /// What each CPU socket took of that when all of them were known last.
+    parts: BTreeMap<usize, Watts>,
     /// By how much the floors exceed their part of the budget.
     short_by: Watts,
     /// Why the node is short of power, and until when that counts.
@@ -383,18 +385,23 @@ impl<S: Store> Core<S> {
 
     /// Works out the GPUs' part of the node's budget.
     pub(crate) fn bind(&mut self) {
-        // A socket's limit is read in a moment: until then the earlier value counts. A socket that can't be read
-        // counts with the most that it could hold.
-        let is_read_soon = |(device, unit): (usize, &Unit)| {
-            !unit.was_read() && self.may_open(device) && !self.is_beyond_judging(unit)
-        };
-        let waits = self.node.bound.is_some() || self.is_looking_round();
-        if waits && self.devices.cpus().any(is_read_soon) {
+        let waits = self.devices.cpus().any(|it| self.is_read_soon(it));
+        if waits && self.node.bound.is_none() && self.is_looking_round() {
             return;
         }
         let (left, floors) = (self.left_to_gpus(), self.floors());
         self.tell_shortage(left, floors);
-        let bound = left.map(|left| left.max(floors));
+        let mut bound = left.map(|left| left.max(floors));
+        match waits {
+            // Less is enforced at once, and more is given once all are known.
+            true => {
+                bound = bound
+                    .zip(self.node.bound)
+                    .map(|(new, old)| new.min(old))
+                    .or(bound)
+            }
+            false => self.node.parts = self.parts_of_cpus().collect(),
+        }
         let moved = match (self.node.bound, bound) {
             (Some(old), Some(new)) => new < old || new >= old + UP,
             (old, new) => old != new,
@@ -436,12 +443,28 @@ impl<S: Store> Core<S> {
 
     /// The sum of the CPU sockets' limits found, which is theirs.
     pub(crate) fn left_to_cpus(&self) -> Watts {
-        let part = |(device, unit): (usize, &Unit)| {
+        self.parts_of_cpus().map(|(_, part)| part).sum()
+    }
+
+    /// The watts of each CPU socket. The limit of one that is read in a moment is known soon: until then it counts as
+    /// before. One that can't be read counts with the most that it could hold.
+    fn parts_of_cpus(&self) -> impl Iterator<Item = (usize, Watts)> {
+        let is_bound = self.node.bound.is_some();
+        self.devices.cpus().map(move |(device, unit)| {
+            if is_bound && self.is_read_soon((device, unit)) {
+                let before = self.node.parts.get(&device);
+                return (device, before.copied().unwrap_or_default());
+            }
             let counts = self.actuator.counts(device);
             let most = self.actuator.most_of(device);
-            socket_part(unit.by_hand.asked(), unit.back(), counts, most)
-        };
-        self.devices.cpus().map(part).sum()
+            let part = socket_part(unit.by_hand.asked(), unit.back(), counts, most);
+            (device, part)
+        })
+    }
+
+    /// Whether a CPU socket's limit was not read yet, and is to be.
+    fn is_read_soon(&self, (device, unit): (usize, &Unit)) -> bool {
+        !unit.was_read() && self.may_open(device) && !self.is_beyond_judging(unit)
     }
 
     /// The sum of the GPUs' floors, which the node's budget does not go below.

@@ -38,3 +38,4 @@ mod seeds;
 mod silence;
 mod smooth;
 mod socket;
+mod unread;
