@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::Mode;
+use litd_core::config::OnExit;
 use litd_core::{Range, Records};
 use litd_power::DeviceKind;
 use litd_qualify::report::{
@@ -293,8 +294,13 @@ fn left(config: &Config, remembered: &[Remembered]) -> Vec<String> {
         match restore::owed(state) {
             Ok(None) => {}
             Ok(Some(_)) => left.push(format!(
-                "{} names devices that a dead litd has left changed: run `litd restore` first",
-                state::journal(state).display()
+                "{} names devices that a dead litd has left changed: {}",
+                state::journal(state).display(),
+                match config.core.caps.on_exit {
+                    OnExit::Restore => "run `litd restore` first",
+                    OnExit::Hold =>
+                        "with caps.on_exit = \"hold\" they stay so; set that to \"restore\" and run `litd restore` first",
+                }
             )),
             Err(unreadable) => left.push(unreadable.to_string()),
         }

@@ -458,7 +458,11 @@ impl<S: Store> Core<S> {
             let counts = self.actuator.counts(device);
             let most = self.actuator.most_of(device);
             let part = socket_part(unit.by_hand.asked(), unit.back(), counts, most);
-            (device, part)
+            // Somebody else's limit stays, also one above what was found.
+            match unit.standing.is_kept() {
+                true => (device, part.max(counts)),
+                false => (device, part),
+            }
         })
     }
 

@@ -177,22 +177,25 @@ fn a_driver_that_rounds_or_refuses_and_a_foreign_writer_are_told_apart() {
     assert_eq!(refuses.writes.len(), 1);
     assert_eq!(refuses.exam.may_land(), [Watts(695.0)]);
 
-    let (mut cap, mut reads) = (Watts(700.0), 0);
-    let meddles = run(pace(), |_, operation| match operation {
-        Operation::Set(to) => {
-            cap = to;
-            Reply::Set(Ok(cap))
-        }
-        _ => {
-            reads += u32::from(cap < Watts(700.0));
-            if reads > 2 {
-                cap = Watts(400.0);
+    // Also where the other program sets a cap that is nearly litd's.
+    for theirs in [400.0, 691.0, 698.0] {
+        let (mut cap, mut reads) = (Watts(700.0), 0);
+        let meddles = run(pace(), |_, operation| match operation {
+            Operation::Set(to) => {
+                cap = to;
+                Reply::Set(Ok(cap))
             }
-            Reply::Read(Ok(reading(cap, 90.0)))
-        }
-    });
-    assert_eq!(meddles.ending, Ending::Foreign(Watts(400.0)));
-    assert_eq!(meddles.writes.len(), 1);
+            _ => {
+                reads += u32::from(cap < Watts(700.0));
+                if reads > 2 {
+                    cap = Watts(theirs);
+                }
+                Reply::Read(Ok(reading(cap, 90.0)))
+            }
+        });
+        assert_eq!(meddles.ending, Ending::Foreign(Watts(theirs)));
+        assert_eq!(meddles.writes.len(), 1);
+    }
 }
 
 #[test]

@@ -102,3 +102,42 @@ fn a_bmcs_limit_is_kept_while_a_socket_is_not_known() {
         assert!(gpus <= 2000.5, "{fails}: {:?}", node.caps());
     }
 }
+
+/// It does not answer at all, and has a minute for that: nobody waits for it.
+#[test]
+fn a_bmcs_limit_waits_for_no_socket_that_hangs() {
+    let mut gpus = found_at(6, 700.0);
+    cpu(&mut gpus[4], "cpu0", 200.0);
+    cpu(&mut gpus[5], "cpu1", 200.0);
+    let mut config = observing();
+    config.node.budget = Some(Watts(3000.0));
+    config.node.reserve = Some(Watts(200.0));
+    config.caps.answer_seconds = 60.0;
+    let mut node = Node::with(gpus, config);
+    node.pass(10.0);
+    let_go(&mut node, "cpu1");
+    node.pass(5.0);
+    node.gpus[5].hangs = true;
+    resume(&mut node, "cpu1");
+    bmc_limits_to(&mut node, 2600.0);
+    bmc_limits_to(&mut node, 2600.0);
+    node.pass(3.0);
+    assert!(node.sum() <= 2400.5, "{:?}", node.caps());
+}
+
+/// While litd was off somebody has raised one socket, and another one is slow to answer afterwards.
+#[test]
+fn a_socket_that_was_raised_while_litd_was_off_waits_for_no_slow_one() {
+    for slow in [0, 4 * SECOND] {
+        let mut node = node(2600.0, 200.0);
+        node.pass(10.0);
+        node.kill_switch(true);
+        node.pass(10.0);
+        node.by_others(4, 500.0);
+        node.gpus[5].read_takes = slow;
+        node.kill_switch(false);
+        // Two readings of the raised one, and the writes.
+        node.pass(4.0);
+        assert!(node.sum() <= 2400.5, "{slow}: {:?}", node.caps());
+    }
+}

@@ -324,6 +324,11 @@ impl Node {
         }
     }
 
+    /// Somebody else sets a device's cap.
+    pub fn by_others(&mut self, device: usize, cap: Watts) {
+        self.caps[device] = cap;
+    }
+
     /// The cap of a device.
     pub fn cap(&self, device: usize) -> Watts {
         self.caps[device]

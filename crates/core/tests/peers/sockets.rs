@@ -2,6 +2,7 @@
 
 use litd_api::{Command, Done, Problem};
 use litd_core::Config;
+use litd_policies::Policy;
 use litd_units::Watts;
 
 use crate::node::{Node, SECOND, beside, config};
@@ -107,4 +108,37 @@ fn a_sockets_limit_by_hand_leaves_the_gpus_their_floors() {
     set_cpu(&mut node, 600.0).unwrap();
     pass(&mut node, 3);
     assert_eq!(node.cap(CPU), Watts(600.0));
+}
+
+/// Somebody else raises a socket, also one whose watts a job had: it takes of the node's budget what it holds, and where that
+/// leaves the GPUs less than their floors, it is told.
+#[test]
+fn a_socket_that_somebody_else_raises_is_taken_off_the_nodes_budget() {
+    let _beside = beside();
+    for policy in [Policy::GpuRealloc, Policy::CpuSlosh] {
+        for (budget, is_kept) in [(7200.0, true), (3330.0, false)] {
+            let mut config = under(budget);
+            config.policy = policy;
+            let mut node = Node::with_cpus(GPUS, 1, config);
+            node.draws = Some(Watts(100.0));
+            pass(&mut node, 10);
+            for gpu in 0..GPUS {
+                node.attach(gpu, GPUS as u32);
+            }
+            pass(&mut node, 30);
+            node.by_others(CPU, Watts(750.0));
+            pass(&mut node, 60);
+            let gpus: Watts = caps(&node).into_iter().sum();
+            // What the node may draw, less its reserve.
+            let left = Watts(budget - 1000.0) - node.cap(CPU);
+            let is_told = told(&node, "can't be kept");
+            let what = format!("{policy:?}, {budget}: {gpus} of {left}");
+            assert_eq!(node.cap(CPU), Watts(750.0), "{what}");
+            assert_eq!(
+                (gpus <= left + Watts(0.5), is_told),
+                (is_kept, !is_kept),
+                "{what}"
+            );
+        }
+    }
 }
