@@ -5,6 +5,7 @@
 
 mod beside;
 mod causes;
+mod costs;
 mod first;
 mod first_screen;
 mod given;

@@ -34,7 +34,8 @@ pub(super) fn find(
     if !skew.jumps.is_empty() {
         let jumps = skew.jumps.iter().map(|one| jump(one, timelines, skew));
         let advice = "leads across a jump mean nothing: look at iterations before or behind it (--iteration), or record again";
-        let reasons = jumps.chain([advice.into()]).collect();
+        let reasons = jumps.chain(stages(timelines, skew)).chain([advice.into()]);
+        let reasons = reasons.collect();
         return Some((Cause::SamplingArtefact, reasons));
     }
     if let Some(why) = (!has_waits)
@@ -113,6 +114,29 @@ fn jump(jump: &Jump, timelines: &[Timeline], skew: &Skew) -> String {
         millis(jump.since_start_ns),
         skew.collectives
     )
+}
+
+/// What else jumps that several clocks take at once may be, where no collective tells its ranks: those of a stage are taken for
+/// all ranks' then, and a pipeline's last stage is behind the first one forwards and ahead of it backwards.
+fn stages(timelines: &[Timeline], skew: &Skew) -> Option<String> {
+    let told = |timeline: &Timeline| timeline.collectives.iter().any(|of| !of.ranks.is_empty());
+    let first = skew.jumps.first()?;
+    let at_once = skew.jumps.iter().filter(|jump| jump.at_ns == first.at_ns);
+    let (ahead, back) = at_once
+        .filter_map(|jump| Some((jump.rank?, jump.by_ns > Nanos::ZERO)))
+        .partition::<Vec<_>, _>(|(_, ahead)| *ahead);
+    if ahead.len() < 2 || back.len() < 2 || timelines.iter().any(told) {
+        return None;
+    }
+    let ranks = |of: &[(u32, bool)]| {
+        let each = of.iter().map(|(rank, _)| rank.to_string());
+        Vec::from_iter(each).join(", ")
+    };
+    Some(format!(
+        "or no clock jumps: these traces don't tell which ranks take part in a collective, and ranks {} may be one stage of a pipeline, or one job, and ranks {} another; give the files of each alone",
+        ranks(&ahead),
+        ranks(&back)
+    ))
 }
 
 /// Whether fewer kernels match than are asked for unless the user asks for less.

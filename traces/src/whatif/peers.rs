@@ -1,14 +1,16 @@
 //! What each rank would take if it were as fast as the median rank of its group: its kernels by the sums of their names in
 //! each iteration, which noise of single kernels is not in, and its host by what it does from one kernel to the next.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
+
+use litd_units::Nanos;
 
 use super::beside::Beside;
 use super::graph::{NONE, Newest, Rank, since_mark};
 use crate::align::Alignment;
 use crate::groups::Groups;
-use crate::timeline::{NonMax, Timeline};
+use crate::timeline::{Kernel, NonMax, Timeline};
 
 /// Where launches of fewer kernels are known, hosts are seen by the gaps that they leave.
 const KNOWN: f64 = 0.95;
@@ -29,6 +31,8 @@ struct Of {
     parts: Sums<[f32; 2]>,
     /// The numbers of its names among those of its group.
     names: Vec<u32>,
+    /// Of its names, by these numbers, when the stretches after the first begin.
+    cuts: Vec<Vec<Nanos>>,
     /// What would be saved before each, in nanoseconds.
     host: Vec<f32>,
     /// What the median rank's host does before each, in nanoseconds. Empty where no iterations are marked, of which it tells
@@ -74,8 +78,8 @@ impl Peers {
         let kernel = kernels.and_then(|kernels| kernels.get(kernel));
         let kernel = kernel.filter(|kernel| !kernel.class.communicates());
         let part = self.ranks.get(rank).zip(kernel).and_then(|(of, kernel)| {
-            let name = of.names.get(kernel.name.0 as usize)?;
-            of.parts.get(&(kernel.iteration, *name))
+            let name = *of.names.get(kernel.name.0 as usize)?;
+            of.parts.get(&(when(&of.cuts, kernel, name), name))
         });
         match (part, kernel) {
             (Some(part), Some(kernel)) => {
@@ -117,13 +121,15 @@ impl Peers {
     fn add_kernels(&mut self, timelines: &[Timeline], range: Range<usize>, beside: &Beside) {
         let own = timelines.get(range.clone()).unwrap_or_default();
         let names = Names::of(own);
+        let mut cuts = stretches(own, &names);
         let mut sums = Sums::<Vec<f64>>::new();
-        for (place, timeline) in own.iter().enumerate() {
+        for (place, (timeline, cuts)) in own.iter().zip(&cuts).enumerate() {
             for (at, kernel) in timeline.kernels.iter().enumerate() {
                 if kernel.class.communicates() {
                     continue;
                 }
-                let key = (kernel.iteration, names.get(place, kernel.name.0));
+                let name = names.get(place, kernel.name.0);
+                let key = (when(cuts, kernel, name), name);
                 let sum = sums.entry(key).or_insert_with(|| vec![0.0; own.len()]);
                 if let Some(sum) = sum.get_mut(place) {
                     *sum += beside.alone(range.start + place, at, kernel);
@@ -134,17 +140,17 @@ impl Peers {
         let middles = Sums::<f64>::from_iter(middles);
         let moves = moves(&sums, &middles, own.len());
         for (place, rank) in range.clone().enumerate() {
-            let mut whole = HashMap::<Option<NonMax>, [f64; 2]>::new();
+            let mut whole = HashMap::<When, [f64; 2]>::new();
             for (key, each) in &sums {
                 let [own, theirs] = whole.entry(key.0).or_default();
                 *own += each.get(place).copied().unwrap_or(0.0);
                 *theirs += middles.get(key).copied().unwrap_or(0.0);
             }
             let paces = paces(&sums, &middles, place, &moves);
-            let saved = sums.keys().map(|&(iteration, name)| {
-                let times = times(&sums, &middles, (iteration, name), place);
+            let saved = sums.keys().map(|&(when, name)| {
+                let times = times(&sums, &middles, (when, name), place);
                 let saved = |times: f64| (1.0 - 1.0 / times) as f32;
-                let slower = whole.get(&iteration);
+                let slower = whole.get(&when);
                 let slower = slower.is_some_and(|[own, theirs]| own > theirs);
                 // What no other rank runs is more work, and no slow clock.
                 let all = if slower {
@@ -152,12 +158,12 @@ impl Peers {
                 } else {
                     0.0
                 };
-                let pace = paces.get(&iteration).filter(|pace| **pace > 1.0);
+                let pace = paces.get(&when).filter(|pace| **pace > 1.0);
                 let clock = pace.and_then(|pace| match moves.contains(&name) {
                     true => Some(*pace),
                     false => times,
                 });
-                ((iteration, name), [all, clock.map_or(0.0, saved)])
+                ((when, name), [all, clock.map_or(0.0, saved)])
             });
             let parts = saved.collect();
             let spread = spread(&sums, &middles, place);
@@ -165,11 +171,9 @@ impl Peers {
                 continue;
             };
             (of.parts, of.names) = (parts, names.of_rank(place).to_vec());
+            of.cuts = cuts.get_mut(place).map(std::mem::take).unwrap_or_default();
             of.spread = spread;
-            let iterations = whole.into_iter();
-            let iterations = iterations.map(|(number, both)| (number.map(NonMax::get), both));
-            of.iterations = iterations.collect();
-            of.iterations.sort_by_key(|(number, _)| *number);
+            of.iterations = iterations(whole);
         }
     }
 
@@ -366,15 +370,85 @@ impl Spent {
     }
 }
 
-/// Sums of names in iterations.
-type Sums<T> = HashMap<(Option<NonMax>, u32), T>;
+/// An iteration, and the stretch of a recording that marks none.
+type When = (Option<NonMax>, usize);
+
+/// Sums of names in iterations, or in stretches of a recording that marks none.
+type Sums<T> = HashMap<(When, u32), T>;
+
+/// When a kernel of a rank runs.
+fn when(cuts: &[Vec<Nanos>], kernel: &Kernel, name: u32) -> When {
+    let cuts = cuts.get(name as usize).map_or(&[][..], Vec::as_slice);
+    let stretch = cuts.partition_point(|cut| *cut <= kernel.start);
+    (kernel.iteration, stretch)
+}
+
+/// Of each rank the times that divide the kernels of a name, none of which is of an iteration, into equally many: a clock that
+/// is slow for a part of the recording only would else be taken for one that is less slow in all of it, of which ranks wait for
+/// less. Names of which ranks run different numbers are not divided: kernels of one stretch are to be the same on all ranks.
+fn stretches(timelines: &[Timeline], names: &Names) -> Vec<Vec<Vec<Nanos>>> {
+    /// So many stretches,
+    const STRETCHES: usize = 8;
+    /// and so many kernels in each at least, in which noise averages out.
+    const FEW: usize = 4;
+    let none = |timeline: &Timeline| {
+        timeline
+            .kernels
+            .iter()
+            .all(|kernel| kernel.iteration.is_none())
+    };
+    if !timelines.iter().all(none) {
+        return vec![Vec::new(); timelines.len()];
+    }
+    let counts = timelines.iter().enumerate().map(|(place, timeline)| {
+        let mut counts = vec![0_usize; names.count];
+        for kernel in &timeline.kernels {
+            if let Some(count) = counts.get_mut(names.get(place, kernel.name.0) as usize) {
+                *count += 1;
+            }
+        }
+        counts
+    });
+    let counts = Vec::from_iter(counts);
+    let divided = (0..names.count).map(|name| {
+        let mut each = counts.iter().filter_map(|counts| counts.get(name));
+        let count = each.next().copied().unwrap_or(0);
+        (count >= STRETCHES * FEW && each.all(|other| *other == count)).then_some(count)
+    });
+    let divided = Vec::from_iter(divided);
+    let cuts = timelines.iter().enumerate().map(|(place, timeline)| {
+        let mut cuts = vec![(0_usize, Vec::new()); names.count];
+        for kernel in &timeline.kernels {
+            let name = names.get(place, kernel.name.0) as usize;
+            let count = divided.get(name).copied().flatten();
+            if let (Some(count), Some((seen, cuts))) = (count, cuts.get_mut(name)) {
+                if *seen * STRETCHES / count > cuts.len() {
+                    cuts.push(kernel.start);
+                }
+                *seen += 1;
+            }
+        }
+        cuts.into_iter().map(|(_, cuts)| cuts).collect()
+    });
+    cuts.collect()
+}
+
+/// What a rank and the median rank take in each iteration.
+fn iterations(whole: HashMap<When, [f64; 2]>) -> Vec<(Option<u32>, [f64; 2])> {
+    let mut sums = BTreeMap::<Option<u32>, [f64; 2]>::new();
+    for ((iteration, _), [own, theirs]) in whole {
+        let sum = sums.entry(iteration.map(NonMax::get)).or_default();
+        *sum = [sum[0] + own, sum[1] + theirs];
+    }
+    sums.into_iter().collect()
+}
 
 /// How many times as long as the median rank's the kernels of a name take on a rank in an iteration; none where the median
 /// rank has none of them.
 fn times(
     sums: &Sums<Vec<f64>>,
     middles: &Sums<f64>,
-    key: (Option<NonMax>, u32),
+    key: (When, u32),
     place: usize,
 ) -> Option<f64> {
     let own = *sums.get(&key)?.get(place)?;
@@ -389,9 +463,9 @@ fn paces(
     middles: &Sums<f64>,
     place: usize,
     moves: &HashSet<u32>,
-) -> HashMap<Option<NonMax>, f64> {
+) -> HashMap<When, f64> {
     let all = middles.keys().all(|key| moves.contains(&key.1));
-    let mut each = HashMap::<Option<NonMax>, Vec<(f64, f64)>>::new();
+    let mut each = HashMap::<When, Vec<(f64, f64)>>::new();
     for (&key, theirs) in middles {
         let counts = all || !moves.contains(&key.1);
         if let Some(times) = times(sums, middles, key, place).filter(|_| counts) {
@@ -420,7 +494,7 @@ fn moves(sums: &Sums<Vec<f64>>, middles: &Sums<f64>, ranks: usize) -> HashSet<u3
     let mut names = HashMap::<u32, Vec<f64>>::new();
     for place in 0..ranks {
         let mut each = HashMap::<u32, [f64; 3]>::new();
-        for &key in middles.keys() {
+        for &key in middles.keys().filter(|(when, _)| when.0.is_some()) {
             if let Some(own) = times(sums, middles, key, place) {
                 let [count, sum, squares] = each.entry(key.1).or_default();
                 (*count, *sum, *squares) = (*count + 1.0, *sum + own, *squares + own * own);
@@ -467,6 +541,7 @@ fn middle(values: &[f64]) -> f64 {
 /// The names of several timelines, with numbers that all of them share.
 struct Names {
     numbers: Vec<Vec<u32>>,
+    count: usize,
 }
 
 impl Names {
@@ -479,8 +554,10 @@ impl Names {
             });
             Vec::from_iter(each)
         });
+        let numbers = numbers.collect();
         Self {
-            numbers: numbers.collect(),
+            numbers,
+            count: all.len(),
         }
     }
 
