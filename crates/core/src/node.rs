@@ -390,7 +390,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let (left, floors) = (self.left_to_gpus(), self.floors());
-        self.tell_shortage(left, floors);
+        self.tell_shortage(left.map(|left| left - self.taken_by_others()), floors);
         let mut bound = left.map(|left| left.max(floors));
         match waits {
             // Less is enforced at once, and more is given once all are known.
@@ -458,12 +458,18 @@ impl<S: Store> Core<S> {
             let counts = self.actuator.counts(device);
             let most = self.actuator.most_of(device);
             let part = socket_part(unit.by_hand.asked(), unit.back(), counts, most);
-            // Somebody else's limit stays, also one above what was found.
-            match unit.standing.is_kept() {
-                true => (device, part.max(counts)),
-                false => (device, part),
-            }
+            (device, part)
         })
+    }
+
+    /// What CPU sockets hold by somebody else's hand beyond their part. The plan has the GPUs make room for that.
+    fn taken_by_others(&self) -> Watts {
+        let more = |(device, part): (usize, Watts)| {
+            let unit = self.devices.get(device)?;
+            let is_theirs = unit.standing.is_kept();
+            is_theirs.then(|| (self.actuator.counts(device) - part).max(Watts::ZERO))
+        };
+        self.parts_of_cpus().filter_map(more).sum()
     }
 
     /// Whether a CPU socket's limit was not read yet, and is to be.

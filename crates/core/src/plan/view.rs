@@ -231,11 +231,7 @@ impl DeviceView {
     /// The watts that it takes of the budget as a CPU socket.
     pub fn part(&self) -> Watts {
         let Account { counts, most, .. } = self.account;
-        let part = socket_part(self.by_hand, self.back, counts, most);
-        match self.is_theirs() {
-            true => part.max(counts),
-            false => part,
-        }
+        socket_part(self.by_hand, self.back, counts, most)
     }
 
     /// The watts that it takes of the budget where its cap found is at the floor or below.

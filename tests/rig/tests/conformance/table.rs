@@ -174,7 +174,7 @@ pub fn powercap() -> Row {
     }
 }
 
-/// An EPYC socket on a newer kernel.
+/// An EPYC socket on a newer kernel; powercap counts its energy.
 pub fn hsmp_hwmon() -> Row {
     Row {
         backend: "hsmp",
@@ -183,6 +183,7 @@ pub fn hsmp_hwmon() -> Row {
         tells: Tells {
             highest: true,
             power: true,
+            energy: true,
             gone: true,
             reset: true,
             ..Tells::default()
