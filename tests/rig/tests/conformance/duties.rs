@@ -338,8 +338,9 @@ pub fn a_hang_in_a_search(stand: &Stand, row: &Row) {
         return;
     };
     assert_eq!(addresses(&found), expected, "{found:?}");
+    // A process of a library's own may know by then all that a search asks for.
     let told = found.notices.iter().any(|it| it.subject == row.address());
-    assert!(told, "{:?}", found.notices);
+    assert!(told || !row.waits, "{:?}", found.notices);
     let (mut hung, others): (Vec<_>, Vec<_>) = found
         .domains
         .into_iter()
