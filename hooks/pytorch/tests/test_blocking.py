@@ -7,12 +7,15 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from litd import blocking
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Board:
@@ -111,6 +114,7 @@ def test_two_processes_on_cpus_say_that_it_is_simulated() -> None:
     ranks = [
         subprocess.Popen(
             command,
+            cwd=ROOT,
             env=os.environ | there | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             text=True,
