@@ -231,7 +231,8 @@ impl<S: Store> Core<S> {
         match gpus <= budget {
             true => Ok(()),
             false => Err(problem(format!(
-                "{}: {cap} can't be set while GPUs hold {gpus:.0} of their {budget:.0} or more, with caps that litd                  does not set (`litctl caps` shows which): lower those or raise the budget first",
+                "{}: {cap} can't be set while GPUs hold {gpus:.0} of their {budget:.0} or more, with caps that litd \
+                 does not set (`litctl caps` shows which): lower those or raise the budget first",
                 unit.name
             ))),
         }

@@ -78,7 +78,10 @@ fn a_socket_is_raised_by_hand_or_told_why_not() {
         node.pass(10.0);
         match raised {
             Ok(_) => assert!(!foreign && node.caps()[3] == 300.0),
-            Err(problem) => assert!(foreign && problem.error.contains("raise the budget")),
+            Err(problem) => {
+                assert!(foreign && problem.error.contains("raise the budget"));
+                assert!(!problem.error.contains("  "), "{}", problem.error);
+            }
         }
     }
 }
