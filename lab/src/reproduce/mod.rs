@@ -6,7 +6,7 @@ mod lit_silicon;
 mod overlap;
 pub mod perseus;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use litd_cli::{Outcome, output};
@@ -153,16 +153,46 @@ fn energylens(args: &EnergylensArgs, json: bool) -> Outcome {
     printed(items, args.what.as_deref(), json)
 }
 
-/// The items that are asked for.
-fn printed(mut items: Vec<Item>, what: Option<&str>, json: bool) -> Outcome {
+fn printed(items: Vec<Item>, what: Option<&str>, json: bool) -> Outcome {
+    print(&asked_for(items, what)?, json)
+}
+
+/// The items whose names contain this.
+fn asked_for(
+    mut items: Vec<Item>,
+    what: Option<&str>,
+) -> Result<Vec<Item>, Box<dyn std::error::Error>> {
     items.retain(|it| what.is_none_or(|what| it.item.contains(what)));
-    if items.is_empty() {
-        return Err("no item of the paper is called so: without --what all are printed".into());
+    match items.is_empty() {
+        true => Err("no item of the paper is called so: without --what all are printed".into()),
+        false => Ok(items),
     }
+}
+
+fn print(items: &[Item], json: bool) -> Outcome {
     match json {
         true => output::json(&items),
-        false => output::text(&text(&items)),
+        false => output::text(&text(items)),
     }
+}
+
+/// A page on a paper: `head`, trends, numbers, and the pictures, which lie beside it, by file and caption.
+fn write_page(
+    path: &Path,
+    head: &str,
+    all: &[Trend],
+    items: &[Item],
+    pictures: &[(String, String)],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut page = format!(
+        "{head}{}\n## Numbers\n{}\n## Pictures\n",
+        trends(all),
+        numbers(items)
+    );
+    for (file, caption) in pictures {
+        page += &format!("\n{caption}\n\n![{caption}]({file})\n");
+    }
+    std::fs::write(path, page).map_err(|cause| format!("{}: {cause}", path.display()).into())
 }
 
 fn text(items: &[Item]) -> String {

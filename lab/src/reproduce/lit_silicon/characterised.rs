@@ -115,12 +115,7 @@ impl Characterised {
             .map(|gpu| node.iterations.layers(gpu))
             .collect();
         let own = all.get(node.straggler).map_or(&[][..], Vec::as_slice);
-        let leaders = || {
-            let others = all.iter().enumerate();
-            others
-                .filter(|(gpu, _)| *gpu != node.straggler)
-                .map(|it| it.1)
-        };
+        let leaders = || all_but(&all, node.straggler);
         let overlap = |of: &[Layer]| middle(of.iter().map(|it| it.overlap));
         let first = || all.iter().filter_map(|it| it.first()).map(|it| it.overlap);
         let most = leaders()
@@ -193,12 +188,7 @@ impl Characterised {
             let overlap = |of: &[Execution]| middle(of.iter().map(|it| it.overlap));
             let duration = |of: &[Execution]| middle(of.iter().map(|it| it.duration.0));
             let own = all.get(node.straggler).map_or(&[][..], Vec::as_slice);
-            let leaders = || {
-                let others = all.iter().enumerate();
-                others
-                    .filter(|(gpu, _)| *gpu != node.straggler)
-                    .map(|it| it.1)
-            };
+            let leaders = || all_but(&all, node.straggler);
             let lowest = all.iter().map(|it| overlap(it)).fold(f64::MAX, f64::min);
             let highest = all.iter().map(|it| overlap(it)).fold(0.0, f64::max);
             let note = format!(
@@ -378,4 +368,10 @@ fn highest_eighth(values: impl Iterator<Item = f64>) -> f64 {
     let few = (values.len() / 8).max(1);
     values.truncate(few);
     mean(&values).unwrap_or(0.0)
+}
+
+/// What all GPUs but this one have.
+fn all_but<T>(all: &[T], gpu: usize) -> impl Iterator<Item = &T> {
+    let others = all.iter().enumerate().filter(move |(at, _)| *at != gpu);
+    others.map(|(_, it)| it)
 }

@@ -10,9 +10,9 @@ mod trends;
 use std::error::Error;
 use std::path::PathBuf;
 
-use litd_cli::{Outcome, output};
+use litd_cli::Outcome;
 
-use super::{Item, text};
+use super::{Item, asked_for, print};
 use knobs::Lab;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
@@ -34,16 +34,9 @@ pub struct Args {
 pub fn run(args: &Args, json: bool) -> Outcome {
     let what = args.what.as_deref();
     let lab = Lab::new(what)?;
-    let mut items = items::all(&lab)?;
-    items.retain(|it| what.is_none_or(|what| it.item.contains(what)));
-    if items.is_empty() {
-        return Err("no item of the paper is called so: without --what all are printed".into());
-    }
+    let items = asked_for(items::all(&lab)?, what)?;
     if let Some(folder) = &args.out {
         page::write(folder, &lab, &items)?;
     }
-    match json {
-        true => output::json(&items),
-        false => output::text(&text(&items)),
-    }
+    print(&items, json)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::knobs::Lab;
 use super::{Fallible, Item, pictures, trends};
-use crate::reproduce::numbers;
+use crate::reproduce::write_page;
 
 const HEAD: &str = "\
 # Lit Silicon, repeated
@@ -32,16 +32,12 @@ Trends are those of the bare law, which is the paper's.
 pub(super) fn write(folder: &Path, lab: &Lab, items: &[Item]) -> Fallible<()> {
     let named = |path: &Path, cause: std::io::Error| format!("{}: {cause}", path.display());
     std::fs::create_dir_all(folder).map_err(|cause| named(folder, cause))?;
-    let mut page = format!(
-        "{HEAD}{}\n## Numbers\n{}\n## Pictures\n",
-        crate::reproduce::trends(&trends::all(lab)),
-        numbers(items)
-    );
+    let mut beside = Vec::new();
     for (file, caption, svg) in pictures::draw(lab)? {
         let path = folder.join(&file);
         std::fs::write(&path, svg).map_err(|cause| named(&path, cause))?;
-        page += &format!("\n{caption}\n\n![{caption}]({file})\n");
+        beside.push((file, caption));
     }
     let path = folder.join("lit-silicon.md");
-    Ok(std::fs::write(&path, page).map_err(|cause| named(&path, cause))?)
+    write_page(&path, HEAD, &trends::all(lab), items, &beside)
 }

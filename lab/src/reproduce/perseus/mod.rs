@@ -11,9 +11,9 @@ mod workloads;
 use std::error::Error;
 use std::path::PathBuf;
 
-use litd_cli::{Outcome, output};
+use litd_cli::Outcome;
 
-use super::{Item, text};
+use super::{Item, asked_for, print};
 use emulation::Emulated;
 use workloads::{EIGHT_STAGES, FOUR_STAGES, LARGE, SCALES, THREE_D, Workload};
 
@@ -45,29 +45,18 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let mut items = tables::items(&lab)?;
     items.extend(fits::items(&args.artifact)?);
     items.extend(pictures::items());
-    if let Some(what) = &args.what {
-        items.retain(|it| it.item.contains(what.as_str()));
-    }
-    if items.is_empty() {
-        return Err("no item of the paper is called so: without --what all are printed".into());
-    }
+    let items = asked_for(items, args.what.as_deref())?;
     if let Some(folder) = &args.out {
         page::write(folder, &lab, &items)?;
     }
-    match json {
-        true => output::json(&items),
-        false => output::text(&text(&items)),
-    }
+    print(&items, json)
 }
 
 /// `litlab plan emulate`: Tables 5 and 6 and Figure 8.
 pub fn emulate(json: bool) -> Outcome {
     let lab = Lab::new(Some("table-6"))?;
     let items = tables::large_scale(&lab)?;
-    match json {
-        true => output::json(&items),
-        false => output::text(&text(&items)),
-    }
+    print(&items, json)
 }
 
 /// All workloads, emulated.

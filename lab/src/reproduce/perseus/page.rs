@@ -1,10 +1,9 @@
 //! The page docs/reproduce/perseus.md with its pictures.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use super::{Fallible, Item, Lab, pictures, trends};
-use crate::reproduce::numbers;
+use crate::reproduce::write_page;
 
 const HEAD: &str = "\
 # Perseus, repeated
@@ -29,15 +28,6 @@ everything at the full clock. EnvPipe and both of Zeus's are `planners/perseus/s
 pub(super) fn write(folder: &Path, lab: &Lab, items: &[Item]) -> Fallible<()> {
     std::fs::create_dir_all(folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
     let drawn = pictures::draw(folder, lab)?;
-    let mut page = HEAD.to_owned();
-    page += &crate::reproduce::trends(&trends::all(lab)?);
-    page += "\n## Numbers\n";
-    page += &numbers(items);
-    page += "\n## Pictures\n";
-    for (file, caption) in drawn {
-        // Writing to a string cannot fail.
-        let _ = write!(page, "\n{caption}\n\n![{caption}]({file})\n");
-    }
     let path = folder.join("perseus.md");
-    Ok(std::fs::write(&path, page).map_err(|cause| format!("{}: {cause}", path.display()))?)
+    write_page(&path, HEAD, &trends::all(lab)?, items, &drawn)
 }
