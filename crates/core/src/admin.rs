@@ -247,10 +247,7 @@ impl<S: Store> Core<S> {
         let paused: Vec<String> = self
             .jobs
             .values_mut()
-            .filter_map(|job| {
-                let paused = job.controller.as_mut()?.resume();
-                paused.then(|| job.name.clone())
-            })
+            .filter_map(|job| job.control.resumes().then(|| job.name.clone()))
             .collect();
         for name in &paused {
             self.tell_hooks(name);

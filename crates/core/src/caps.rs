@@ -164,7 +164,7 @@ impl<S: Store> Core<S> {
             name: unit.name.clone(),
             actor: self.writer.actor(device, self.is_by_hand(device, cap)),
             reason: text,
-            sample: sample.map(|job| job.samples.0),
+            sample: sample.map(|job| job.samples.used()),
             job,
             old_watts: self.actuator.held(device),
             new_watts: cap,

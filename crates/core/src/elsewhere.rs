@@ -6,13 +6,6 @@
 //! Each sample gives two shares of its iteration: in one of them all GPUs here certainly do nothing but
 //! collectives with other nodes, in the other they possibly do. A wait for a slow network looks the same as a wait
 //! for a slow node, and is treated as one.
-//!
-//! Where it does, power can't make the job faster here; taking power from the GPUs that wait for
-//! this node's own straggler still saves it. Where it is not known, nothing is done.
-//!
-//! Each sample gives two shares of its iteration: in one of them all GPUs here certainly do
-//! nothing but collectives with other nodes, in the other they possibly do. A wait for a slow
-//! network looks the same as one for a slow node, and is treated as one.
 
 use litd_policies::Policy;
 use litd_proto::{Class, Hello, Kernels};

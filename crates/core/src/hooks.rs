@@ -441,7 +441,7 @@ impl<S: Store> Core<S> {
             rank.iteration = 0;
             job.count_anew();
         }
-        job.drop_pending();
+        job.samples.drop_pending();
         job.elsewhere.arrived(hello);
         job.heard = now;
         let name = job.name.clone();
@@ -598,7 +598,7 @@ impl<S: Store> Core<S> {
                 job.why = format!("sample left out: {why}");
             }
         }
-        if job.measured.is_some() {
+        if job.samples.measured().is_some() {
             for device in job.gpus() {
                 if !self.devices.is_released(device) {
                     self.devices.want_read(device);
@@ -764,9 +764,9 @@ impl<S: Store> Core<S> {
         let patience = seconds(self.config.caps.answer_seconds);
         let now = self.now;
         if let Some(job) = self.jobs.get_mut(name) {
-            let waits_since = job.measured.as_ref().map(|measured| measured.at);
+            let waits_since = job.samples.measured().map(|measured| measured.at);
             if waits_since.is_some_and(|since| now >= since + patience) {
-                job.drop_measured();
+                job.samples.drop_measured();
             }
         }
     }

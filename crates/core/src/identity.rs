@@ -98,7 +98,7 @@ impl<S: Store> Core<S> {
         let job = self.devices.get(device).and_then(|unit| unit.job.clone());
         let Some(name) = job else { return };
         self.suspend_or_resume(&name);
-        let looping = |job: &crate::job::Job| job.controller.is_some();
+        let looping = |job: &crate::job::Job| job.control.runs();
         if self.jobs.get(&name).is_some_and(looping) {
             self.plan_anew(&name);
         }

@@ -2,7 +2,7 @@
 //! until the job's next sample, and raises that have become useless or dangerous meanwhile are cancelled.
 
 use litd_api::{EventKind, Limiter};
-use litd_policies::{CapVector, Drawn};
+use litd_policies::Drawn;
 use litd_power::{Reading, Throttle};
 use litd_units::{Nanos, Watts};
 
@@ -164,7 +164,7 @@ impl<S: Store> Core<S> {
         let stopped = self.raises_stopped();
         let mut cancelled = Vec::new();
         for (name, job) in &self.jobs {
-            if job.ask.is_none() {
+            if job.control.ask().is_none() {
                 continue;
             }
             let rises = |device: usize| self.rises(device);
@@ -201,7 +201,8 @@ impl<S: Store> Core<S> {
         let Some(why) = self.unfollowed() else {
             return false;
         };
-        let waits = |job: &&Job| job.ask.is_some() && job.gpus().any(|gpu| self.rises(gpu));
+        let waits =
+            |job: &&Job| job.control.ask().is_some() && job.gpus().any(|gpu| self.rises(gpu));
         let waiting = self.jobs.values().filter(waits);
         let names: Vec<String> = waiting.map(|job| job.name.clone()).collect();
         for name in &names {
@@ -233,13 +234,10 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let cancel = |controller: &mut litd_policies::Controller| -> CapVector {
-            controller.cancel_rises(&most)
-        };
-        job.ask = job.controller.as_mut().map(cancel);
+        job.control.cancel_rises(&most);
         let text = format!("rises are cancelled: {why}");
         // For a suspended job status keeps showing why it is suspended.
-        if job.suspended.is_none() {
+        if job.control.suspended().is_none() {
             job.why.clone_from(&text);
         }
         self.note(Note::info(EventKind::State, text).job(name));

@@ -140,7 +140,8 @@ impl<S: Store> Core<S> {
 
     fn learn_name(&mut self, job: &str, name: &str) -> Result<Option<NameId>, Full> {
         let job = self.jobs.get_mut(job);
-        job.map(|job| job.names.learn(name)).transpose()
+        job.map(|job| job.samples.names_mut().learn(name))
+            .transpose()
     }
 
     /// A job's ranks have changed: its names have the room that the present ranks bring. If ranks have left, the
@@ -151,8 +152,9 @@ impl<S: Store> Core<S> {
             return;
         };
         let most = share.saturating_mul(job.ranks.len());
-        job.names.resize(most);
-        if job.names.bytes() > most {
+        let names = job.samples.names_mut();
+        names.resize(most);
+        if names.bytes() > most {
             self.forget_names(name);
         }
     }
@@ -164,11 +166,12 @@ impl<S: Store> Core<S> {
             return;
         };
         // Incomplete iterations refer to kernels by the old numbers.
-        job.drop_pending();
+        job.samples.drop_pending();
         let connected: BTreeSet<SessionId> = job.sessions().collect();
         let sessions = self.sessions.iter_mut();
         let sessions = sessions.filter(|(id, _)| connected.contains(id));
-        job.names
+        job.samples
+            .names_mut()
             .keep(sessions.map(|(_, session)| &mut session.names));
     }
 }

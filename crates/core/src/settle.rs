@@ -28,34 +28,60 @@ impl Settle {
 }
 
 /// When a job's caps moved last.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Moved {
+#[derive(Debug, Clone, Copy)]
+struct Moved {
     /// When the caps will have taken effect.
-    pub until: Nanos,
+    until: Nanos,
     /// The latest iteration that any rank had reported by then.
-    pub iteration: u64,
+    iteration: u64,
 }
 
-impl Job {
-    /// Whether an iteration that ended at `at` and took `duration` was run wholly after the
-    /// caps had settled.
-    pub fn has_settled(&self, config: &Settle, iteration: u64, at: Nanos, duration: Nanos) -> bool {
-        self.moved.is_none_or(|moved| {
-            at - duration >= moved.until && iteration >= moved.first(config.iterations)
-        })
+/// Whether a job's last caps have taken effect.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Settling {
+    /// When they moved; `None`: never.
+    moved: Option<Moved>,
+    /// Whether the job's hooks are told to profile nothing meanwhile.
+    sleeps: bool,
+}
+
+impl Settling {
+    /// Caps have moved, and the effect is there `until` then; `iteration` is the latest that any rank has reported.
+    fn moved(&mut self, now: Nanos, until: Nanos, iteration: u64) {
+        self.moved = Some(Moved { until, iteration });
+        self.sleeps = until > now;
+    }
+
+    /// Whether hooks are told to profile nothing.
+    pub fn sleeps(&self) -> bool {
+        self.sleeps
+    }
+
+    /// Hooks may profile again if the caps have settled by now. Returns whether they had been told not to.
+    fn wakes(&mut self, now: Nanos) -> bool {
+        let wakes = self.sleeps && self.left(now).is_none();
+        self.sleeps &= !wakes;
+        wakes
+    }
+
+    /// Whether an iteration that ended at `at` and took `duration` was run wholly after the caps had settled.
+    pub fn is_over(&self, config: &Settle, iteration: u64, at: Nanos, duration: Nanos) -> bool {
+        let first = self.first(config.iterations);
+        let began = at - duration;
+        self.moved.is_none_or(|moved| began >= moved.until)
+            && first.is_none_or(|first| iteration >= first)
     }
 
     /// For how long no sample counts yet.
-    pub fn settling(&self, now: Nanos) -> Option<Nanos> {
+    pub fn left(&self, now: Nanos) -> Option<Nanos> {
         let until = self.moved.map(|moved| moved.until);
         until.filter(|&until| until > now).map(|until| until - now)
     }
-}
 
-impl Moved {
-    /// The first iteration that counts.
-    pub fn first(&self, iterations: u64) -> u64 {
-        self.iteration.saturating_add(iterations)
+    /// The first iteration that counts, where so many after the move don't.
+    pub fn first(&self, iterations: u64) -> Option<u64> {
+        self.moved
+            .map(|moved| moved.iteration.saturating_add(iterations))
     }
 }
 
@@ -72,8 +98,7 @@ impl<S: Store> Core<S> {
             let until = self.now + seconds(self.settle_seconds(job));
             let iteration = job.iteration();
             if let Some(job) = self.jobs.get_mut(&name) {
-                job.moved = Some(Moved { until, iteration });
-                job.sleeps = until > self.now;
+                job.settling.moved(self.now, until, iteration);
             }
             self.tell_hooks(&name);
         }
@@ -96,14 +121,9 @@ impl<S: Store> Core<S> {
     /// Jobs whose caps have settled are sampled again.
     pub(crate) fn check_settled(&mut self) {
         let now = self.now;
-        let mut awake = Vec::new();
-        for job in self.jobs.values_mut().filter(|job| job.sleeps) {
-            if job.settling(now).is_none() {
-                job.sleeps = false;
-                awake.push(job.name.clone());
-            }
-        }
-        for name in awake {
+        let jobs = self.jobs.values_mut();
+        let awake = jobs.filter_map(|job| job.settling.wakes(now).then(|| job.name.clone()));
+        for name in awake.collect::<Vec<_>>() {
             self.tell_hooks(&name);
         }
     }

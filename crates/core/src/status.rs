@@ -82,7 +82,7 @@ impl<S: Store> Core<S> {
 
     /// The watts that CPU sockets lend: how far they are below their limits found, where a job counts on that.
     pub(crate) fn lent(&self) -> Watts {
-        if self.jobs.values().all(|job| job.cpus.is_empty()) {
+        if self.jobs.values().all(|job| job.control.cpus().is_empty()) {
             return Watts::ZERO;
         }
         let lent = |(device, unit)| {
@@ -168,7 +168,7 @@ impl<S: Store> Core<S> {
         let limits = unit.limits(&self.config.caps);
         let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
         let place = job.and_then(|job| job.gpus().position(|gpu| gpu == device));
-        let shown = job.map(|job| &job.shown);
+        let shown = job.map(|job| job.samples.shown());
         let lead = place.and_then(|at| shown?.leads.get(at));
         DeviceStatus {
             name: unit.name.clone(),
@@ -214,7 +214,7 @@ impl<S: Store> Core<S> {
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
         let mut why =
             stopped.map_or_else(|| job.why.clone(), |why| format!("caps are held: {why}"));
-        if job.shown.shows == Shows::Pieces {
+        if job.samples.shown().shows == Shows::Pieces {
             why.push_str(
                 "; its hooks time modules, whose pieces are as long as what they wait for: the law goes by leads alone",
             );
@@ -252,9 +252,9 @@ impl<S: Store> Core<S> {
             budget: self.share(job),
             iteration_time: mean,
             throughput: mean.map(|mean| 1e3 / mean.0),
-            adjustments: job.adjustments,
-            samples: job.samples.0,
-            bad_samples: job.samples.1,
+            adjustments: job.control.adjustments(),
+            samples: job.samples.used(),
+            bad_samples: job.samples.unused(),
             sampling_period: job.directive.period,
             sampling_overhead: job.sampling_overhead(),
             iteration_histogram: job.ticks.histogram(),
@@ -266,7 +266,7 @@ impl<S: Store> Core<S> {
 /// The state of a job, and how people read it.
 fn job_state(job: &Job) -> (JobState, &'static str) {
     match job.state() {
-        _ if job.suspended.is_some() => (JobState::Suspended, "suspended"),
+        _ if job.control.suspended().is_some() => (JobState::Suspended, "suspended"),
         _ if job.stale => (JobState::Stale, "stale"),
         None => (JobState::Gathering, "gathering"),
         Some(State::Observe) => (JobState::Observe, "observe"),
@@ -280,10 +280,10 @@ fn job_state(job: &Job) -> (JobState, &'static str) {
 
 /// The role of a GPU in its job. On a level node one of the GPUs starts last, too, but none waits for it.
 fn role(job: &Job, lead: Option<Nanos>) -> DeviceRole {
-    let leads = &job.shown.leads;
+    let leads = &job.samples.shown().leads;
     let least = leads.iter().min().copied();
     let most = leads.iter().max().copied();
-    let is_level = job.controller.as_ref().is_some_and(Controller::is_level);
+    let is_level = job.control.controller().is_some_and(Controller::is_level);
     match lead {
         Some(_) if is_level || least == most => DeviceRole::Member,
         lead @ Some(_) if lead == least => DeviceRole::Straggler,

@@ -2,15 +2,13 @@
 
 use litd_api::EventKind;
 use litd_policies::config::Mitigation;
-use litd_policies::{
-    CapVector, Controller, Cpu, Decision, GpuReading, Node, Plan, PlanError, Policy, State, Why,
-};
+use litd_policies::{Cpu, Decision, GpuReading, Node, Plan, PlanError, Policy, State, Why};
 use litd_traces::Marks;
 use litd_units::{Celsius, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::job::{Job, Measured, Shown};
+use crate::job::{Job, Measured, Start};
 use crate::learned::Confidence;
 use crate::record::Note;
 use crate::store::Store;
@@ -21,7 +19,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
-        if job.is_whole() && job.controller.is_none() {
+        if job.is_whole() && !job.control.runs() {
             self.suspend_or_resume(name);
             self.plan_anew(name);
         }
@@ -31,9 +29,7 @@ impl<S: Store> Core<S> {
     /// Ranks are missing for good: the remaining ones can't be levelled.
     pub(crate) fn broken_up(&mut self, name: &str) {
         if let Some(job) = self.jobs.get_mut(name) {
-            job.controller = None;
-            job.ask = None;
-            job.cpus.clear();
+            job.control.ends();
             job.start_over();
             job.why = "ranks of this node are missing".to_owned();
             let note = Note::info(EventKind::Job, "ranks are missing: caps are restored").job(name);
@@ -56,22 +52,21 @@ impl<S: Store> Core<S> {
             return;
         };
         if obstacle.is_some() && !keeps {
-            job.ask = None;
+            job.control.asks_for_nothing();
         }
-        if job.suspended == obstacle {
+        if job.control.suspended() == obstacle.as_deref() {
             return;
         }
-        let resumed = obstacle.is_none();
-        job.suspended = obstacle;
-        if let Some(why) = &job.suspended {
-            job.shown = Shown::default();
-            job.why.clone_from(why);
-            let text = match job.ask.is_some() {
+        job.control.suspend(obstacle.clone());
+        if let Some(why) = obstacle {
+            job.samples.show_nothing();
+            job.why.clone_from(&why);
+            let text = match job.control.ask().is_some() {
                 true => format!("not steered any more, its other devices keep their caps: {why}"),
                 false => format!("not steered any more: {why}"),
             };
             self.note(Note::warning(EventKind::State, text).job(name));
-        } else if resumed && job.controller.is_some() {
+        } else if job.control.runs() {
             self.plan_anew(name);
         }
         self.tell_hooks(name);
@@ -86,7 +81,7 @@ impl<S: Store> Core<S> {
         job.stale = true;
         job.why = "nothing was heard of it for too long".to_owned();
         if !hold {
-            job.ask = None;
+            job.control.asks_for_nothing();
         }
         let held = if hold {
             "caps are held"
@@ -106,7 +101,7 @@ impl<S: Store> Core<S> {
             return;
         };
         job.stale = false;
-        let restored = job.ask.is_none() && job.controller.is_some();
+        let restored = job.control.ask().is_none() && job.control.runs();
         self.note(Note::info(EventKind::State, "heard of again").job(name));
         if restored {
             self.plan_anew(name);
@@ -151,7 +146,7 @@ impl<S: Store> Core<S> {
 
     /// The plan for a job under the policy, budget and limits of now.
     fn plan(&self, job: &Job) -> (Result<Plan, PlanError>, Vec<usize>, Option<PlanError>) {
-        let watched = job.suspended.is_some() || job.stale || self.stopping.is_some();
+        let watched = job.control.suspended().is_some() || job.stale || self.stopping.is_some();
         let policy = match watched {
             true => Policy::Observe,
             false => self.policy_of(job),
@@ -197,17 +192,13 @@ impl<S: Store> Core<S> {
 
     /// Starts a job's loop, or restarts it, under the present rules.
     pub(crate) fn plan_anew(&mut self, name: &str) {
-        self.plan_with(name, |job, plan, config| {
-            let caps = plan.start().clone();
-            job.begin(plan, config);
-            Some(caps)
-        });
+        self.plan_with(name, Start::Anew);
     }
 
     /// The jobs that have a loop.
     pub(crate) fn with_a_loop(&self) -> Vec<String> {
         let jobs = self.jobs.values();
-        let looping = jobs.filter(|job| job.controller.is_some());
+        let looping = jobs.filter(|job| job.control.runs());
         looping.map(|job| job.name.clone()).collect()
     }
 
@@ -215,56 +206,40 @@ impl<S: Store> Core<S> {
     pub(crate) fn replan_all(&mut self) {
         self.try_refused();
         for name in self.with_a_loop() {
-            self.plan_with(&name, |job, plan, config| {
-                job.start_over();
-                match &mut job.controller {
-                    Some(controller) if job.ask.is_some() => controller.replan(plan).apply,
-                    controller => {
-                        let caps = plan.start().clone();
-                        *controller = Some(Controller::new(plan, config.knobs()));
-                        Some(caps)
-                    }
-                }
-            });
+            self.plan_with(&name, Start::GoesOn);
         }
     }
 
-    fn plan_with(
-        &mut self,
-        name: &str,
-        begin: impl FnOnce(&mut Job, Plan, &crate::config::Config) -> Option<CapVector>,
-    ) {
+    fn plan_with(&mut self, name: &str, start: Start) {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
         let (plan, cpus, obstacle) = self.plan(job);
-        let (config, asked) = (self.config.clone(), self.policy());
+        let (knobs, asked) = (self.config.knobs(), self.policy());
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        job.cpus = cpus;
         let (text, warning) = match plan {
             Ok(plan) => {
                 let policy = plan.policy();
-                let caps = begin(job, plan, &config);
-                job.ask = caps.filter(|_| policy != Policy::Observe);
-                match &obstacle {
-                    Some(why) => (format!("watched only: {why}"), false),
+                let text = match &obstacle {
+                    Some(why) => format!("watched only: {why}"),
                     // Status always adds why.
-                    None if job.permitted(asked) != asked => (format!("under {policy}"), false),
-                    None => (format!("warm-up under {policy}"), false),
-                }
+                    None if job.permitted(asked) != asked => format!("under {policy}"),
+                    None => format!("warm-up under {policy}"),
+                };
+                job.start_over();
+                job.control.takes(plan, cpus, obstacle, start, knobs);
+                (text, false)
             }
             Err(error) => {
-                job.controller = None;
-                job.ask = None;
+                job.control.has_no_plan(obstacle);
                 (format!("can't be watched: {error}"), true)
             }
         };
-        job.no_plan = obstacle;
         // A suspended job was told why, and status keeps showing it.
-        if let Some(why) = &job.suspended {
-            job.why.clone_from(why);
+        if let Some(why) = job.control.suspended() {
+            job.why = why.to_owned();
             return self.tell_hooks(name);
         }
         job.why.clone_from(&text);
@@ -281,7 +256,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
-        let Some(measured) = &job.measured else {
+        let Some(measured) = job.samples.measured() else {
             return;
         };
         let gpus: Vec<usize> = job.gpus().collect();
@@ -299,7 +274,7 @@ impl<S: Store> Core<S> {
             .iter()
             .all(|&device| self.actuator.is_settled(device));
         // While a trial holds other caps, the loop rests: it would take their effect for its own.
-        let usable = still && !job.stale && job.suspended.is_none() && job.lab.is_none();
+        let usable = still && !job.stale && job.control.suspended().is_none() && job.lab.is_none();
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
         let Measured {
             iteration,
@@ -307,7 +282,9 @@ impl<S: Store> Core<S> {
             at,
             ..
         } = *measured;
-        let settled = job.has_settled(&self.config.settle, iteration, at, duration);
+        let settled = job
+            .settling
+            .is_over(&self.config.settle, iteration, at, duration);
         let readings = gpus
             .iter()
             .map(|&device| self.gpu_reading(device))
@@ -316,10 +293,10 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let Some(measured) = job.measured.take() else {
+        let Some(measured) = job.samples.take_measured() else {
             return;
         };
-        let sample = job.sample(&measured, readings, aggregation);
+        let sample = job.samples.sample(&measured, readings, aggregation);
         self.begin_windows(&gpus);
         let Some(job) = self.jobs.get_mut(name) else {
             return;
@@ -331,7 +308,7 @@ impl<S: Store> Core<S> {
             return;
         }
         if !usable {
-            job.samples.1 += 1;
+            job.samples.does_not_count();
             return;
         }
         if self.looked_elsewhere(name, &measured) {
@@ -343,20 +320,15 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let warming = job.is_warming(&heat, most);
-        let Some(controller) = &mut job.controller else {
-            return;
-        };
-        if warming {
-            controller.restart();
-            job.warm_up_heat = Some(heat);
+        let in_warm_up = job.state() == Some(State::WarmUp);
+        if in_warm_up && job.watch.is_warming(&heat, most) {
+            job.control.warms_up_again();
+            job.watch.warms_up_again(heat);
             "warm-up again: the GPUs are still warming up".clone_into(&mut job.why);
         }
-        let before = controller.state();
-        let adjustments = controller.adjustments();
-        let decision = controller.step(&sample);
-        let adjusted = controller.adjustments() > adjustments;
-        job.adjustments += u32::from(adjusted);
+        let Some((before, decision, adjusted)) = job.control.step(&sample) else {
+            return;
+        };
         self.totals.adjustments += u64::from(adjusted);
         self.decided(name, before, decision, &measured);
     }
@@ -378,7 +350,9 @@ impl<S: Store> Core<S> {
         }
         let text = job.elsewhere.words(asked);
         let changed = job.permitted(asked) != before;
-        job.samples.0 += u64::from(changed);
+        if changed {
+            job.samples.counts();
+        }
         self.note(Note::info(EventKind::State, text).job(name));
         if changed {
             self.plan_anew(name);
@@ -425,10 +399,10 @@ impl<S: Store> Core<S> {
             return;
         };
         match decision.why {
-            Why::BadSample(_) => job.samples.1 += 1,
-            _ => job.samples.0 += 1,
+            Why::BadSample(_) => job.samples.does_not_count(),
+            _ => job.samples.counts(),
         }
-        job.alert = job.alert.saturating_sub(1);
+        job.watch.sampled();
         let text = decision.why.to_string();
         // The job's status keeps the last message that is more than "collecting".
         if !matches!(decision.why, Why::Collecting { .. }) {
@@ -438,13 +412,9 @@ impl<S: Store> Core<S> {
         let settled = state == State::Converged && before != State::Converged;
         if settled {
             job.ticks.forget_reference();
-            job.reference_heat = heat;
-            job.alert = 0;
+            job.watch.converged(heat);
         }
         let moved = decision.apply.is_some();
-        if let Some(caps) = decision.apply {
-            job.ask = Some(caps);
-        }
         if moved || state != before {
             let kind = if moved {
                 EventKind::Adjustment
@@ -484,14 +454,10 @@ impl<S: Store> Core<S> {
             return;
         };
         let slower = job.ticks.drift(sampling.drift_iteration_share);
-        if job.state() != Some(State::Converged) || job.alert > 0 || job.lab.is_some() {
+        if job.state() != Some(State::Converged) || job.watch.looks_closer() || job.lab.is_some() {
             return;
         }
-        let grew = |(now, then): (&Option<Celsius>, &Option<Celsius>)| match (now, then) {
-            (Some(now), Some(then)) => (*now - *then).abs() > sampling.drift_temperature,
-            _ => false,
-        };
-        let hotter = heat.iter().zip(&job.reference_heat).position(grew);
+        let hotter = job.watch.has_changed(&heat, sampling.drift_temperature);
         let text = match (slower, hotter) {
             (Some(share), _) => format!(
                 "iterations take {:+.1} % against convergence: a closer look",
@@ -502,8 +468,7 @@ impl<S: Store> Core<S> {
             }
             (None, None) => return,
         };
-        job.alert = samples;
-        job.reference_heat = heat;
+        job.watch.look_closer(heat, samples);
         job.ticks.forget_reference();
         self.note(Note::info(EventKind::State, text).job(name));
         self.tell_hooks(name);
@@ -516,28 +481,29 @@ impl<S: Store> Core<S> {
         };
         let asked = self.policy();
         let seconds = self.out.unix_seconds();
-        let Some(job) = self.jobs.get_mut(name).filter(|job| !job.recalled) else {
+        let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        job.recalled = true;
+        if !job.control.may_recall() {
+            return;
+        }
         let policy = job.permitted(asked);
         let Some(hint) = self.learned.recall(&key, policy, seconds) else {
             return;
         };
-        let Some(controller) = &mut job.controller else {
+        if !job.control.runs() {
             return;
-        };
+        }
         // gpu-red leaves watts unused, and has learned how many.
-        let budget = controller.plan().gpu_budget();
-        let budget = match policy {
-            Policy::GpuRed => budget.min(hint.learned_budget),
-            _ => budget,
+        let caps = |budget: Watts| match policy {
+            Policy::GpuRed => hint.caps(budget.min(hint.learned_budget)),
+            _ => hint.caps(budget),
         };
         let fraction = match hint.confidence {
             Confidence::Full => 1.0,
             Confidence::Half => 0.5,
         };
-        controller.hint(hint.caps(budget), fraction);
+        job.control.hint(caps, fraction);
         let text = "a distribution learned earlier is used as the starting point";
         self.note(Note::info(EventKind::State, text).job(name));
     }

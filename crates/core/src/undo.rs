@@ -350,7 +350,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
-        if let Some(job) = job.filter(|job| job.controller.is_some()) {
+        if let Some(job) = job.filter(|job| job.control.runs()) {
             let name = job.name.clone();
             self.plan_anew(&name);
         }
@@ -489,7 +489,7 @@ impl<S: Store> Core<S> {
             gpus: units().map(part).collect(),
             uid: job.uid,
             driver: units().next()?.device.identity.driver.clone(),
-            workload: job.workload?,
+            workload: job.samples.workload()?,
         })
     }
 
@@ -501,10 +501,8 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
-        let moved = job
-            .controller
-            .as_ref()
-            .is_some_and(|it| it.adjustments() > 0);
+        let controller = job.control.controller();
+        let moved = controller.is_some_and(|it| it.adjustments() > 0);
         let caps = job.gpus().map(|device| self.actuator.held(device));
         let Some(caps) = caps.collect::<Option<Vec<Watts>>>().filter(|_| moved) else {
             return;
@@ -529,7 +527,7 @@ impl<S: Store> Core<S> {
         };
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         let found: Watts = units.filter_map(|unit| unit.base()).sum();
-        let plan = job.controller.as_ref().map(|it| it.plan().gpu_budget());
+        let plan = job.control.controller().map(|it| it.plan().gpu_budget());
         plan.is_some_and(|budget| budget < found - DUST)
     }
 

@@ -24,7 +24,7 @@ impl<S: Store> Core<S> {
             set_budget: self.set_budget(),
             managed_budget: self.managed_budget(),
             rises_stopped: self.raises_stopped(),
-            sockets_lend: self.jobs.values().any(|job| !job.cpus.is_empty()),
+            sockets_lend: self.jobs.values().any(|job| !job.control.cpus().is_empty()),
             demands: self.demands(&devices, &shares),
             devices,
         }
@@ -47,7 +47,7 @@ impl<S: Store> Core<S> {
     }
 
     fn demand(&self, job: &Job, devices: &[DeviceView], share: Watts) -> Option<Demand> {
-        let caps = job.ask.as_ref()?;
+        let caps = job.control.ask()?;
         let own = job.devices();
         let Some(instead) = self.instead(job, devices) else {
             let caps = kept(devices, &own, caps, share);

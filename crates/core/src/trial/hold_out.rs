@@ -93,13 +93,13 @@ impl<S: Store> Core<S> {
         if out.policy != Some(policy) {
             (out.shown, out.policy) = (HoldOut::default(), Some(policy));
         }
-        let other = out.caps != job.ask;
+        let other = out.caps.as_ref() != job.control.ask();
         match &out.phase {
             Phase::Measures { .. } if other => self.end_hold_out(name),
             Phase::Measures { .. } => self.measure_hold_out(name),
             Phase::Pause(until) if now < *until => {}
             Phase::Pause(_) => {
-                out.caps.clone_from(&job.ask);
+                out.caps = job.control.ask().cloned();
                 out.phase = Phase::Measures {
                     meter: Box::new(Meter::new(Arm::Balanced, now, settle)),
                     done: Vec::new(),

@@ -109,7 +109,7 @@ impl<S: Store> Core<S> {
             .iter()
             .filter_map(|&device| self.devices.get(device));
         let limits: Vec<Limits> = limits.map(|unit| unit.limits(&self.config.caps)).collect();
-        let most = job.ask.as_ref()?.to_watts().into_iter().sum::<Watts>();
+        let most = job.control.ask()?.to_watts().into_iter().sum::<Watts>();
         let caps = project(&limits, most + DUST, &wanted)?;
         let caps = kept(seen, &devices, &caps, self.share(job));
         Some(Instead {
@@ -120,7 +120,7 @@ impl<S: Store> Core<S> {
 
     fn after_steps(&self, job: &Job, steps: u32) -> Option<(Vec<usize>, Vec<Watts>)> {
         let devices = job.devices();
-        let asked = job.ask.as_ref()?.to_watts();
+        let asked = job.control.ask()?.to_watts();
         let found = self.found_caps(job);
         let rise = self.config.law.mitigation.rise() * f64::from(steps);
         // A device without a known cap found can't be raised from there: it is not in any plan.
@@ -137,7 +137,9 @@ impl<S: Store> Core<S> {
 
     /// Whether the balanced caps are those found.
     pub(crate) fn nothing_moved(&self, job: &Job) -> bool {
-        let Some(ask) = &job.ask else { return true };
+        let Some(ask) = job.control.ask() else {
+            return true;
+        };
         let found = self.found_caps(job);
         let mut pairs = ask.to_watts().into_iter().zip(&found);
         pairs.all(|(ask, found)| ask.is_same_cap(*found))
@@ -213,7 +215,8 @@ impl<S: Store> Core<S> {
     }
 
     fn has_risen(&self, job: &Job, steps: u32) -> bool {
-        let (Some((_, wanted)), Some(ask)) = (self.after_steps(job, steps), &job.ask) else {
+        let (Some((_, wanted)), Some(ask)) = (self.after_steps(job, steps), job.control.ask())
+        else {
             return true;
         };
         let mut pairs = wanted.into_iter().zip(ask.to_watts());

@@ -250,13 +250,13 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() {
             return Some("litd is stopping".to_owned());
         }
-        if let Some(why) = &job.suspended {
+        if let Some(why) = job.control.suspended() {
             return Some(format!("its job is not steered any more: {why}"));
         }
         if job.stale {
             return Some("nothing was heard of its job for too long".to_owned());
         }
-        if job.controller.is_none() {
+        if !job.control.runs() {
             return Some("ranks of its job are missing".to_owned());
         }
         // While power is short neither arm could be reached from the other.

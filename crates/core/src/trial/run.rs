@@ -196,10 +196,15 @@ impl<S: Store> Core<S> {
         let job = job?;
         let waits = run.report.state == State::Waiting;
         let same = run.report.design.same;
-        if same && !waits && self.steers() && job.lab != Some(Lab::Found) && job.ask.is_some() {
+        if same
+            && !waits
+            && self.steers()
+            && job.lab != Some(Lab::Found)
+            && job.control.ask().is_some()
+        {
             return Some(format!("its caps were planned anew: {}", job.why));
         }
-        if !same && !waits && job.ask != run.caps {
+        if !same && !waits && job.control.ask() != run.caps.as_ref() {
             return Some(format!("its caps were planned anew: {}", job.why));
         }
         if !same && waits && job.state() == Some(Loop::Rollback) {
@@ -217,7 +222,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(&name) else {
             return;
         };
-        if let Some(obstacle) = job.no_plan.as_ref().filter(|_| !same) {
+        if let Some(obstacle) = job.control.no_plan().filter(|_| !same) {
             let why = format!("there is nothing to balance: {obstacle}");
             return self.end_run(|report| report.nothing_to_do(&why));
         }
@@ -237,11 +242,11 @@ impl<S: Store> Core<S> {
         if matches!(job.lab, Some(Lab::Rising { .. })) {
             return;
         }
-        let caps = job.ask.clone().filter(|_| !same);
+        let caps = job.control.ask().cloned().filter(|_| !same);
         if let Some(job) = self.jobs.get_mut(&name) {
-            job.lab = match same && job.ask.is_some() {
+            job.lab = match same && job.control.ask().is_some() {
                 true => Some(Lab::Found),
-                false => job.ask.as_ref().map(|_| Lab::Balanced),
+                false => job.control.ask().map(|_| Lab::Balanced),
             };
         }
         if let Some(run) = &mut self.trials.run {
