@@ -11,7 +11,8 @@ use crate::authority::Authority;
 use crate::baseline::Baseline;
 use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
-use crate::event::{Device, DeviceId, Effect, Event, Peer, SessionId};
+use crate::event::{Device, DeviceId, Effect, Event};
+use crate::hooks::Hooks;
 use crate::job::Job;
 use crate::journal::JournalError;
 use crate::learned::Learned;
@@ -19,12 +20,9 @@ use crate::lifecycle::{Ended, Missed};
 use crate::node::Node;
 use crate::outbox::Outbox;
 use crate::over_budget::Keeping;
-use crate::owners::Owners;
-use crate::rate::Bucket;
 use crate::reason::Planned;
 use crate::record::Note;
 use crate::rivals::Rivals;
-use crate::session::{Crowd, Session};
 use crate::store::Store;
 use crate::trial::Trials;
 use crate::writer::Writer;
@@ -49,7 +47,6 @@ pub(crate) fn seconds(seconds: f64) -> Nanos {
 pub(crate) struct Totals {
     pub writes: u64,
     pub adjustments: u64,
-    pub frames: u64,
     pub ticks: u64,
 }
 
@@ -83,7 +80,7 @@ pub struct Core<S> {
     pub(crate) baseline: Baseline,
     pub(crate) node: Node,
     pub(crate) learned: Learned,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) hooks: Hooks,
     pub(crate) jobs: BTreeMap<String, Job>,
     /// Effects, events and counters on their way out.
     pub(crate) out: Outbox,
@@ -94,14 +91,6 @@ pub struct Core<S> {
     pub(crate) stopping: Option<Stopping>,
     /// Whether a predecessor died with caps changed.
     pub(crate) recovered: bool,
-    /// The owners of subordinate ids.
-    pub(crate) owners: Owners,
-    /// The processes that used each GPU, as its driver told last.
-    pub(crate) last_holders: BTreeMap<usize, Vec<Peer>>,
-    /// How often the hooks of each crowd connect.
-    pub(crate) arrivals: BTreeMap<Crowd, Bucket>,
-    /// How often each process connects, by its id and its user.
-    pub(crate) knocks: BTreeMap<(u32, u32), Bucket>,
     /// Trials, and harm.
     pub(crate) trials: Trials,
     /// Rounds so far.
@@ -207,7 +196,7 @@ impl<S: Store> Core<S> {
             baseline: Baseline::default(),
             node: Node::default(),
             learned,
-            sessions: BTreeMap::new(),
+            hooks: Hooks::default(),
             jobs: BTreeMap::new(),
             out: Outbox::new(now, unix_seconds),
             totals: Totals::default(),
@@ -216,10 +205,6 @@ impl<S: Store> Core<S> {
             next_telemetry: now,
             stopping: None,
             recovered: false,
-            owners: Owners::default(),
-            last_holders: BTreeMap::new(),
-            arrivals: BTreeMap::new(),
-            knocks: BTreeMap::new(),
             trials: Trials::default(),
             rounds: 0,
             braked: None,

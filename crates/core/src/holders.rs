@@ -11,11 +11,10 @@ use litd_units::Nanos;
 use crate::cgroup::Home;
 use crate::core::Core;
 use crate::event::Peer;
-use crate::hooks::No;
+use crate::hooks::{No, Waiting};
 use crate::identity::shared;
 use crate::job::{Job, Rank};
 use crate::record::Note;
-use crate::session::Stage;
 use crate::store::Store;
 use crate::tenant::Tenant;
 
@@ -71,26 +70,15 @@ impl<S: Store> Core<S> {
         let told = holders
             .iter()
             .map(|&Holder { pid, uid, .. }| Peer { pid, uid });
-        self.last_holders.insert(device, told.collect());
-        let waiting = self.sessions.iter().filter_map(|(&id, session)| {
-            let Stage::Checking {
-                hello,
-                device: of,
-                since,
-            } = &session.stage
-            else {
-                return None;
-            };
-            (*of == device && *since <= asked).then(|| (id, session.peer, hello.clone()))
-        });
-        for (id, peer, hello) in waiting.collect::<Vec<_>>() {
+        self.hooks.told_holders(device, told.collect());
+        for waiting in self.hooks.answered(device, asked) {
+            let Waiting { id, peer, .. } = waiting;
             let outcome = match self.is_shared(device) {
                 Some(no) => Err(no),
-                None if holds(holders, peer) => self.attach(id, peer, &hello, device),
+                None if holds(holders, peer) => self.attach(waiting, device),
                 None => {
-                    let (pid, uid) = (peer.pid, peer.uid);
-                    let reason =
-                        format!("process {pid} of user {uid} does not use GPU {}", hello.gpu);
+                    let (Peer { pid, uid }, gpu) = (peer, &waiting.hello.gpu);
+                    let reason = format!("process {pid} of user {uid} does not use GPU {gpu}");
                     Err(No::new(RefusalCode::NotHolder, "not_holder", reason).for_now())
                 }
             };
@@ -99,15 +87,9 @@ impl<S: Store> Core<S> {
             }
         }
         // For a hello that came after the question the driver has to be asked again.
-        if !self.asking(device).is_empty() {
+        if !self.hooks.waiting_for(device).is_empty() {
             self.devices.want_holders(device);
         }
-    }
-
-    /// Whether a process used a device by its driver's last answer.
-    pub(crate) fn is_known_holder(&self, peer: Peer, device: usize) -> bool {
-        let told = self.last_holders.get(&device);
-        told.is_some_and(|told| told.contains(&peer))
     }
 
     /// Why a GPU that is shared admits no hook.
@@ -214,7 +196,7 @@ impl<S: Store> Core<S> {
 
     /// The driver can't tell holders: then no hook is let in.
     pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
-        for id in self.asking(device) {
+        for id in self.hooks.waiting_for(device) {
             let reason = format!("the driver does not tell which processes use it: {cause}");
             self.refuse(
                 id,

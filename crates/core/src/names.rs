@@ -110,9 +110,9 @@ impl<S: Store> Core<S> {
                 self.learn_name(job, name)
             });
             let known = known.map_err(|full| too_many_bytes(full.most))?;
-            let session = self.sessions.get_mut(&id);
+            let session = self.hooks.get_mut(id);
             if let (Some(session), Some(known)) = (session, known) {
-                session.names.push(known);
+                session.dictionary_mut().add(known);
             }
         }
         Ok(())
@@ -121,20 +121,20 @@ impl<S: Store> Core<S> {
     /// Whether a rank may add a name.
     fn room_for_name(&mut self, id: SessionId, name: &str) -> Result<(), String> {
         let limits = &self.config.limits;
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let Some(session) = self.hooks.get_mut(id) else {
             return Ok(());
         };
-        session.name_bytes = session.name_bytes.saturating_add(name.len());
-        let too_many = name.len() > LONGEST_NAME
-            || session.names.len() >= limits.names
-            || session.name_bytes > limits.name_bytes;
+        let dictionary = session.dictionary_mut();
+        let (names, bytes) = dictionary.with(name);
+        let too_many =
+            name.len() > LONGEST_NAME || names > limits.names || bytes > limits.name_bytes;
         if too_many {
             return Err(format!(
                 "more than {} kernel names or {} bytes of them, or one of more than {LONGEST_NAME}",
                 limits.names, limits.name_bytes
             ));
         }
-        let charged = session.name_room.charge(bytes_of(name));
+        let charged = dictionary.charge(bytes_of(name));
         charged.map_err(|full| too_many_bytes(full.most))
     }
 
@@ -168,11 +168,8 @@ impl<S: Store> Core<S> {
         // Incomplete iterations refer to kernels by the old numbers.
         job.samples.drop_pending();
         let connected: BTreeSet<SessionId> = job.sessions().collect();
-        let sessions = self.sessions.iter_mut();
-        let sessions = sessions.filter(|(id, _)| connected.contains(id));
-        job.samples
-            .names_mut()
-            .keep(sessions.map(|(_, session)| &mut session.names));
+        let told = self.hooks.dictionaries(&connected);
+        job.samples.names_mut().keep(told);
     }
 }
 

@@ -20,7 +20,6 @@ use crate::core::Core;
 use crate::event::SessionId;
 use crate::owners::Owners;
 use crate::record::Note;
-use crate::session::Stage;
 use crate::store::Store;
 use crate::tenant::Tenant;
 
@@ -424,13 +423,13 @@ impl<S: Store> Core<S> {
         let Some(software) = software(hello) else {
             return;
         };
-        let Some(session) = self.sessions.get(&id) else {
+        let Some(session) = self.hooks.get(id) else {
             return;
         };
-        let whose = self.tenant(session.peer.uid, session.home.as_ref());
+        let whose = self.tenant(session.peer().uid, session.home());
         (welcome.profiling, welcome.profiling_reason) = self.word_on(&whose, &software, &hello.job);
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.profiler = Some(software);
+        if let Some(session) = self.hooks.get_mut(id) {
+            session.would_profile_with(software);
         }
     }
 
@@ -448,13 +447,11 @@ impl<S: Store> Core<S> {
 
     /// The administrator has turned profilers on or off: hooks that would use one are told.
     pub(crate) fn tell_of_profilers_anew(&mut self) {
-        let sessions = self.sessions.iter().filter_map(|(&id, session)| {
-            let Stage::Attached { job, .. } = &session.stage else {
-                return None;
-            };
-            let software = session.profiler.clone()?;
-            let whose = self.tenant(session.peer.uid, session.home.as_ref());
-            Some((id, whose, software, job.clone(), session.protocol))
+        let sessions = self.hooks.profiling().filter_map(|(id, session)| {
+            let (job, _) = session.attached()?;
+            let (software, protocol) = session.profiler()?;
+            let whose = self.tenant(session.peer().uid, session.home());
+            Some((id, whose, software.to_owned(), job.to_owned(), protocol))
         });
         for (id, whose, software, job, protocol) in sessions.collect::<Vec<_>>() {
             let Some((whole, directive)) = self
@@ -508,13 +505,14 @@ impl<S: Store> Core<S> {
 
     /// A hook reports its profiler's result.
     pub(crate) fn profiler_told(&mut self, id: SessionId, job: &str, notice: &Notice) {
-        let Some(session) = self.sessions.get(&id) else {
+        let Some(session) = self.hooks.get(id) else {
             return;
         };
-        let Some(software) = session.profiler.clone() else {
+        let Some((software, _)) = session.profiler() else {
             return;
         };
-        let whose = self.tenant(session.peer.uid, session.home.as_ref());
+        let software = software.to_owned();
+        let whose = self.tenant(session.peer().uid, session.home());
         let profilers = &mut self.learned.profilers;
         match notice.kind {
             NoticeKind::Unspecified => {}

@@ -41,7 +41,7 @@ impl<S: Store> Core<S> {
             totals: Totals {
                 writes: self.totals.writes,
                 adjustments: self.totals.adjustments,
-                frames: self.totals.frames,
+                frames: self.hooks.frames(),
                 ticks: self.totals.ticks,
                 errors: self.out.errors(),
                 refused: self.out.refused(),

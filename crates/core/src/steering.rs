@@ -8,9 +8,11 @@ use litd_units::{Celsius, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::identity::shared;
 use crate::job::{Job, Measured, Start};
 use crate::learned::Confidence;
 use crate::record::Note;
+use crate::standing::Standing;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
@@ -506,5 +508,30 @@ impl<S: Store> Core<S> {
         job.control.hint(caps, fraction);
         let text = "a distribution learned earlier is used as the starting point";
         self.note(Note::info(EventKind::State, text).job(name));
+    }
+
+    /// Why a job can't be steered: one of its GPUs may not be moved, or steering did harm.
+    pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
+        let harm = self.trials.harm_to(&self.tenant_of(job));
+        harm.or_else(|| self.not_ours(job))
+    }
+
+    fn not_ours(&self, job: &Job) -> Option<String> {
+        let mut units = job.gpus().filter_map(|device| self.devices.get(device));
+        let unit =
+            units.find(|unit| !unit.is_ours() || unit.opted_out || shared(unit).is_some())?;
+        let why = match unit.standing {
+            Standing::Ours if unit.opted_out => "its job opted out of being steered",
+            Standing::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
+            Standing::Ours if unit.device.range.unjudged().is_some() => {
+                "its driver does not say what its cap may be"
+            }
+            Standing::Ours => "its cap has not been read yet",
+            Standing::Foreign(_) => "somebody else changed its cap",
+            Standing::Released(it) if it.by_mode => "litd is off",
+            Standing::Released(_) => "it was released",
+            Standing::Faulty(_) => "it does not do what it is told",
+        };
+        Some(format!("{}: {why}", unit.name))
     }
 }

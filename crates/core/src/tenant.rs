@@ -56,7 +56,7 @@ impl fmt::Display for Tenant {
 impl<S: Store> Core<S> {
     /// The tenant that owns a process.
     pub(crate) fn tenant(&self, uid: u32, home: Option<&Home>) -> Tenant {
-        Tenant::of(self.owners.owner(uid), home)
+        Tenant::of(self.hooks.owner(uid), home)
     }
 
     /// The tenant that owns a job.

@@ -15,6 +15,7 @@ use crate::settle::Settling;
 use crate::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
 
+mod departures;
 mod job_loop;
 mod samples;
 mod watch;

@@ -1,0 +1,127 @@
+//! Ranks that leave or are lost, jobs that end or fall silent.
+
+use litd_api::EventKind;
+use litd_units::Nanos;
+
+use super::Rank;
+use crate::core::{Core, seconds};
+use crate::event::SessionId;
+use crate::record::Note;
+use crate::store::Store;
+
+impl<S: Store> Core<S> {
+    /// A rank says goodbye.
+    pub(crate) fn left(&mut self, id: SessionId, name: &str, rank: u32) {
+        self.hooks.close(id, &mut self.out);
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        if let Some(rank) = job.ranks.remove(&rank)
+            && let Some(unit) = self.devices.get_mut(rank.device)
+        {
+            unit.job = None;
+        }
+        if job.ranks.is_empty() {
+            self.end_job(name, "its ranks have said goodbye");
+        } else {
+            self.broken_up(name);
+        }
+    }
+
+    pub(crate) fn disconnected(&mut self, id: SessionId) {
+        let Some(session) = self.hooks.disconnected(id) else {
+            return;
+        };
+        let Some((name, rank)) = session.attached() else {
+            return;
+        };
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let known = job.ranks.get_mut(&rank);
+        let Some(known) = known.filter(|known| known.session == Some(id)) else {
+            return;
+        };
+        (known.session, known.left) = (None, Some(now));
+        let text = format!("rank {rank} lost its connection");
+        self.note(Note::info(EventKind::Job, text).job(name));
+        self.tell_hooks(name);
+    }
+
+    /// Finds stale jobs, and jobs whose ranks did not come back.
+    pub(crate) fn check_jobs(&mut self) {
+        let patience = seconds(self.config.jobs.reconnect_seconds);
+        let silence = seconds(self.config.jobs.stale_seconds);
+        let names: Vec<String> = self.jobs.keys().cloned().collect();
+        for name in names {
+            let Some(job) = self.jobs.get(&name) else {
+                continue;
+            };
+            let gone = |rank: &Rank| rank.left.is_some_and(|left| self.now >= left + patience);
+            if job.ranks.values().any(gone) {
+                self.lose_ranks(&name, patience);
+            } else if !job.stale && self.now >= job.heard + silence {
+                self.grown_stale(&name);
+            }
+            self.drop_unread(&name);
+            self.watch_for_drift(&name);
+        }
+    }
+
+    /// A sample whose GPUs can't be read is dropped, so that later ones can come in.
+    fn drop_unread(&mut self, name: &str) {
+        let patience = seconds(self.config.caps.answer_seconds);
+        let now = self.now;
+        if let Some(job) = self.jobs.get_mut(name) {
+            let waits_since = job.samples.measured().map(|measured| measured.at);
+            if waits_since.is_some_and(|since| now >= since + patience) {
+                job.samples.drop_measured();
+            }
+        }
+    }
+
+    /// Ranks that did not come back in time are removed.
+    fn lose_ranks(&mut self, name: &str, patience: Nanos) {
+        let now = self.now;
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let mut freed = Vec::new();
+        job.ranks.retain(|_, rank| {
+            let gone = rank.left.is_some_and(|left| now >= left + patience);
+            if gone {
+                freed.push(rank.device);
+            }
+            !gone
+        });
+        for device in freed {
+            if let Some(unit) = self.devices.get_mut(device) {
+                unit.job = None;
+            }
+        }
+        if job.ranks.is_empty() {
+            self.end_job(name, "its ranks are gone");
+        } else {
+            self.broken_up(name);
+        }
+    }
+
+    pub(crate) fn end_job(&mut self, name: &str, why: &str) {
+        let Some(job) = self.jobs.remove(name) else {
+            return;
+        };
+        if !self.jobs.values().any(|other| other.whole() == job.whole()) {
+            self.learned.profilers.ended(job.whole());
+        }
+        for device in job.gpus() {
+            if let Some(unit) = self.devices.get_mut(device) {
+                unit.job = None;
+            }
+        }
+        for id in job.sessions() {
+            self.hooks.close(id, &mut self.out);
+        }
+        self.note(Note::info(EventKind::Job, format!("ended: {why}")).job(name));
+    }
+}
