@@ -15,7 +15,7 @@
 //! of caps, and devices whose driver does not tell them), `ailing` (parts that fail), `node` (the node's power, by
 //! its BMC), `undo` (restoring caps), `writer` (journal and audit log: every write is on disk before it happens),
 //! `trial` (the A/B experiment, the hold-out, harm), `authority` (who decides: mode, budget, lease, kill switch),
-//! `admin` (commands), `status`.
+//! `admin` (commands), `status`. `invariants` has what is true of the state after every event.
 
 mod admin;
 mod ailing;
@@ -37,6 +37,7 @@ mod hardware;
 mod holders;
 mod hooks;
 mod identity;
+mod invariants;
 mod job;
 pub mod journal;
 mod last_minute;

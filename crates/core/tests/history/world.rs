@@ -405,6 +405,9 @@ impl World {
         if self.disk.with(|disk| disk.dead) {
             return self.died_at_write();
         }
+        if let Err(rule) = core.invariants() {
+            return self.broke("22 invariants", rule);
+        }
         if effects.len() > 500 {
             return self.broke("10 bounds", format!("{} effects at once", effects.len()));
         }
@@ -591,6 +594,7 @@ impl World {
 
     /// Writes under way when the daemon ends land soon, or never.
     fn bury(&mut self, late: bool) {
+        self.forget_rises();
         self.audit_ends();
         let epoch = self.epoch;
         let landing = |(_, event): &(&(i64, u64), &Ev)| matches!(event, Ev::Land { epoch: of, .. } | Ev::LandClocks { epoch: of, .. } if *of == epoch);
