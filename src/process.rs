@@ -32,6 +32,12 @@ const TICK: Duration = Duration::from_millis(10);
 /// The most connections that wait to be accepted: the socket's backlog, and one or two more.
 const WAIT: usize = BACKLOG as usize + 4;
 
+/// More datagrams than the kernel's limit may wait where many processors send at once.
+const MORE: usize = 1024;
+
+/// The longest queue of datagrams of which is known when all that waited have been received.
+const LONGEST_QUEUE: usize = 1 << 16;
+
 /// The process that made a connection.
 #[derive(Debug)]
 pub struct Process(Known);
@@ -94,8 +100,10 @@ pub struct Processes {
     kernel: Cell<Kernel>,
     /// The last time, since boot, at which no connection waited to be accepted.
     none_waited: Cell<Option<Duration>>,
-    /// When the last connections were accepted, since boot, the oldest first.
-    accepts: RefCell<VecDeque<Duration>>,
+    /// When the last connections or datagrams were taken, since boot, the oldest first.
+    taken: RefCell<VecDeque<Duration>>,
+    /// The most datagrams that wait at a socket.
+    datagrams: usize,
     /// The daemon's own control group, which says nothing about its peers.
     own: Option<Home>,
 }
@@ -108,7 +116,8 @@ impl Processes {
             proc: proc.to_owned(),
             kernel: Cell::new(Kernel::Handles),
             none_waited: Cell::new(None),
-            accepts: RefCell::default(),
+            taken: RefCell::default(),
+            datagrams: datagrams(proc),
             own: home::of(&proc.join("self")),
         }
     }
@@ -137,10 +146,24 @@ impl Processes {
         if self.kernel.get() == Kernel::Handles {
             return;
         }
-        let mut accepts = self.accepts.borrow_mut();
-        accepts.extend(since_boot());
-        if accepts.len() > WAIT
-            && let Some(then) = accepts.pop_front()
+        self.took_one_of(WAIT);
+    }
+
+    /// A datagram was received. Datagrams are received in the order in which they are sent, so the same holds of
+    /// them: a sender that keeps the queue from ever being empty keeps nobody out.
+    pub fn received(&self) {
+        self.took_one_of(self.datagrams);
+    }
+
+    /// One of at most so many that wait was taken.
+    fn took_one_of(&self, most: usize) {
+        let mut taken = self.taken.borrow_mut();
+        if most == usize::MAX {
+            return;
+        }
+        taken.extend(since_boot());
+        if taken.len() > most
+            && let Some(then) = taken.pop_front()
         {
             self.none_waited.set(self.none_waited.get().max(Some(then)));
         }
@@ -257,6 +280,15 @@ impl Stat {
 fn began(stat: &Path) -> Option<u64> {
     let stat = Stat::read(stat).filter(|it| !it.has_ended);
     stat.map(|it| it.began)
+}
+
+/// The most datagrams that wait at a socket, by the kernel's limit. Where that can't be read or is very large, only an
+/// empty queue tells that nothing waits.
+fn datagrams(proc: &Path) -> usize {
+    let limit = fs::read_to_string(proc.join("sys/net/unix/max_dgram_qlen"));
+    let limit = limit.ok().and_then(|text| text.trim().parse().ok());
+    let limit = limit.filter(|&limit: &usize| limit <= LONGEST_QUEUE);
+    limit.map_or(usize::MAX, |limit| limit + MORE)
 }
 
 #[cfg(test)]
@@ -410,6 +442,36 @@ mod tests {
         drop(waiting);
         drop(child.stdin.take());
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_flood_of_datagrams_keeps_no_later_sender_from_being_told() {
+        let processes = processes(Kernel::Old);
+        let mut child = Command::new("sleep").arg("30").spawn().unwrap();
+        std::thread::sleep(2 * TICK);
+        let most = datagrams(Path::new("/proc"));
+        assert!((MORE..=LONGEST_QUEUE + MORE).contains(&most), "{most}");
+        for _ in 0..most {
+            processes.received();
+        }
+        let sender = processes.sender(child.id());
+        assert_eq!(sender.doubt(), Some(Doubt::Unsure));
+        processes.received();
+        assert_eq!(processes.sender(child.id()).doubt(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn where_the_kernel_does_not_tell_how_many_wait_only_an_empty_queue_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(datagrams(folder.path()), usize::MAX);
+        let limit = folder.path().join("sys/net/unix");
+        fs::create_dir_all(&limit).unwrap();
+        fs::write(limit.join("max_dgram_qlen"), "99999999\n").unwrap();
+        assert_eq!(datagrams(folder.path()), usize::MAX);
+        fs::write(limit.join("max_dgram_qlen"), "512\n").unwrap();
+        assert_eq!(datagrams(folder.path()), 512 + MORE);
     }
 
     /// Another living process has the id.

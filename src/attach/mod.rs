@@ -21,6 +21,7 @@ use litd_units::Nanos;
 
 use crate::clock::Clock;
 use crate::config::Shell;
+use crate::owners;
 use socket::Socket;
 pub use wishes::Wishes;
 
@@ -66,9 +67,10 @@ impl Attach {
         }
         let directory = shell.attach.kineto_directory.as_deref();
         let proc = &shell.hardware.proc;
-        let in_directory = directory.map(|directory| Socket::within(directory, proc));
+        let owners = owners::read(&shell.ingest.subordinate_ids);
+        let in_directory = directory.map(|directory| Socket::within(directory, proc, &owners));
         let (mut sockets, mut said) = (Vec::new(), Vec::new());
-        for outcome in [Some(Socket::by_name(proc)), in_directory] {
+        for outcome in [Some(Socket::by_name(proc, &owners)), in_directory] {
             match outcome {
                 Some(Ok(socket)) => sockets.push(socket),
                 Some(Err(why)) => said.push(format!("no process is asked for traces there: {why}")),

@@ -29,6 +29,7 @@ use nix::sys::time::TimeVal;
 use super::{Desks, names, now};
 use crate::passed;
 use crate::process::Processes;
+use litd_core::Owners;
 use litd_files as files;
 
 /// The daemon's name, as clients have it.
@@ -56,6 +57,8 @@ pub(super) struct Socket {
     place: Place,
     /// Knows that nothing waited when it was bound.
     processes: Processes,
+    /// The owners of subordinate ids.
+    owners: Owners,
 }
 
 /// Where clients find it.
@@ -113,13 +116,13 @@ enum Client {
 
 impl Socket {
     /// Takes the abstract name.
-    pub(super) fn by_name(proc: &Path) -> Result<Self, String> {
+    pub(super) fn by_name(proc: &Path, owners: &Owners) -> Result<Self, String> {
         let failed = |error: Errno| format!("the name @{NAME} can't be taken: {error}");
         let socket = made().map_err(failed)?;
         // Clients name sockets with a NUL at the end.
         let address = UnixAddr::new_abstract(format!("{NAME}\0").as_bytes()).map_err(failed)?;
         match bind(socket.as_raw_fd(), &address) {
-            Ok(()) => Ok(Self::bound(socket, Place::Abstract, proc)),
+            Ok(()) => Ok(Self::bound(socket, Place::Abstract, proc, owners)),
             Err(Errno::EADDRINUSE) => {
                 let owner = names::owner(proc, NAME);
                 let owner = owner.unwrap_or_else(|| "another process".to_owned());
@@ -133,7 +136,7 @@ impl Socket {
     }
 
     /// Takes the file's name in a directory.
-    pub(super) fn within(directory: &Path, proc: &Path) -> Result<Self, String> {
+    pub(super) fn within(directory: &Path, proc: &Path, owners: &Owners) -> Result<Self, String> {
         let path = directory.join(NAME);
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         fit(directory)?;
@@ -144,16 +147,22 @@ impl Socket {
         // In such a directory nobody else can put another file in its place.
         let open = fs::Permissions::from_mode(0o666);
         fs::set_permissions(&path, open).map_err(failed)?;
-        Ok(Self::bound(socket, Place::In(directory.to_owned()), proc))
+        Ok(Self::bound(
+            socket,
+            Place::In(directory.to_owned()),
+            proc,
+            owners,
+        ))
     }
 
-    fn bound(socket: OwnedFd, place: Place, proc: &Path) -> Self {
+    fn bound(socket: OwnedFd, place: Place, proc: &Path, owners: &Owners) -> Self {
         let processes = Processes::new(proc);
         processes.none_waits();
         Self {
             socket,
             place,
             processes,
+            owners: owners.clone(),
         }
     }
 
@@ -171,6 +180,7 @@ impl Socket {
             match self.receive() {
                 Ok((received, bytes)) => {
                     let began = Instant::now();
+                    self.processes.received();
                     self.take(&received, &bytes, desks);
                     pace.worked(began);
                 }
@@ -227,7 +237,7 @@ impl Socket {
         };
         // The desk is not kept meanwhile.
         let look = desks.desk().wants_look(sender);
-        let looked = look.then(|| looked(&self.processes, sender.pid)).flatten();
+        let looked = look.then(|| self.looked(sender)).flatten();
         let datagram = bytes.get(..received.length).unwrap_or(bytes);
         let outcome = desks.desk().take(now(), sender, looked, datagram);
         match outcome {
@@ -242,6 +252,22 @@ impl Socket {
                 }
             }
         }
+    }
+
+    /// Facts that procfs tells of a sender, if the process with its id is the one that sent.
+    fn looked(&self, sender: Sender) -> Option<Looked> {
+        let (pid, processes) = (sender.pid, &self.processes);
+        let process = processes.sender(pid);
+        let own = processes.own_id(pid)?;
+        // A process that lives now lived while procfs was read: the job is told only then.
+        let home = processes.home(&process, pid);
+        process.doubt().is_none().then_some(())?;
+        Some(Looked {
+            own,
+            began: process.began()?,
+            owner: self.owners.owner(sender.uid),
+            job: home.map(|home| home.as_str().to_owned()),
+        })
     }
 
     /// Sends from the bound socket, and never waits.
@@ -295,18 +321,6 @@ fn made() -> nix::Result<OwnedFd> {
     setsockopt(&socket, sockopt::PassCred, &true)?;
     setsockopt(&socket, sockopt::ReceiveTimestamp, &true)?;
     Ok(socket)
-}
-
-/// Facts that procfs tells of a sender, if the process with its id is the one that sent.
-fn looked(processes: &Processes, pid: u32) -> Option<Looked> {
-    let process = processes.sender(pid);
-    let own = processes.own_id(pid)?;
-    // A process that lives now lived while procfs was read: the job is told only then.
-    let home = processes.home(&process, pid);
-    process.doubt().is_none().then_some(())?;
-    let began = process.began()?;
-    let job = home.map(|home| home.as_str().to_owned());
-    Some(Looked { own, began, job })
 }
 
 /// How long ago a moment of the wall clock was. A clock that was set back meanwhile makes nothing late.

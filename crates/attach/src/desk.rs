@@ -12,7 +12,7 @@ use litd_units::Nanos;
 use crate::message::{Message, Poll, Register, answer, registered};
 use crate::trace::{BadTrace, Trace};
 
-/// The most clients in all, and the most of one user. A node has some dozens.
+/// The most clients in all, and the most of one user, with his subordinate ids. A node has some dozens.
 const MOST_CLIENTS: usize = 4096;
 const MOST_OF_A_USER: usize = 1024;
 
@@ -50,6 +50,8 @@ pub struct Looked {
     pub own: i32,
     /// When the process began, in ticks since boot.
     pub began: u64,
+    /// The user with whose processes it is counted: its own, or the one to whom that is subordinate.
+    pub owner: u32,
     /// The scheduler's job that it was in, for people.
     pub job: Option<String>,
 }
@@ -289,13 +291,13 @@ impl Desk {
         if known.is_some_and(|(of, then)| of != sender || !then.is_same(&looked)) {
             self.remove(sender.pid);
         }
-        if !self.clients.contains_key(&sender.pid) && !self.has_place(now, sender) {
+        if !self.clients.contains_key(&sender.pid) && !self.has_place(now, looked.owner) {
             self.counts.crowded += 1;
             return None;
         }
         let of_user = &mut self.of_user;
         let client = self.clients.entry(sender.pid).or_insert_with(|| {
-            *of_user.entry(sender.uid).or_insert(0) += 1;
+            *of_user.entry(looked.owner).or_insert(0) += 1;
             Client {
                 sender,
                 looked,
@@ -314,25 +316,26 @@ impl Desk {
         let Some(client) = self.clients.remove(&pid) else {
             return;
         };
-        if let Some(count) = self.of_user.get_mut(&client.sender.uid) {
+        let owner = client.looked.owner;
+        if let Some(count) = self.of_user.get_mut(&owner) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.of_user.remove(&client.sender.uid);
+                self.of_user.remove(&owner);
             }
         }
     }
 
     /// Whether a new client of a user finds a place, perhaps after those that have gone are forgotten. So as not to
     /// go through all of them for everybody who finds none, that is done once a second at most.
-    fn has_place(&mut self, now: Nanos, sender: Sender) -> bool {
-        if self.is_full(sender) && self.swept.is_none_or(|then| now >= then + SWEEP) {
+    fn has_place(&mut self, now: Nanos, owner: u32) -> bool {
+        if self.is_full(owner) && self.swept.is_none_or(|then| now >= then + SWEEP) {
             self.forget_gone(now);
         }
-        !self.is_full(sender)
+        !self.is_full(owner)
     }
 
-    fn is_full(&self, sender: Sender) -> bool {
-        let own = self.of_user.get(&sender.uid).copied().unwrap_or(0);
+    fn is_full(&self, owner: u32) -> bool {
+        let own = self.of_user.get(&owner).copied().unwrap_or(0);
         self.clients.len() >= MOST_CLIENTS || own >= MOST_OF_A_USER
     }
 

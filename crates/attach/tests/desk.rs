@@ -17,6 +17,7 @@ const ALICE: Sender = Sender {
 const LOOKED: Looked = Looked {
     own: 17,
     began: 900,
+    owner: 1000,
     job: None,
 };
 
@@ -231,6 +232,7 @@ fn nobody_gets_a_wish_in_anothers_name() {
     let other = Looked {
         own: 5,
         began: 950,
+        owner: 1001,
         job: None,
     };
     // Another process says Alice's id, of which procfs knows better, or procfs knows nothing.
@@ -292,15 +294,22 @@ fn whoever_goes_is_forgotten_and_no_wish_waits_for_ever() {
 #[test]
 fn a_user_with_very_many_processes_keeps_nobody_out() {
     let mut desk = Desk::default();
+    // Some of his processes run under ids that are subordinate to his.
+    let owner = |uid: u32| if uid >= 100_000 { 1000 } else { uid };
     let mut ask = |now: Nanos, uid: u32, pid: u32| {
         let sender = Sender { pid, uid };
-        desk.take(now, sender, Some(LOOKED), &poll(17));
+        let looked = Looked {
+            owner: owner(uid),
+            ..LOOKED
+        };
+        desk.take(now, sender, Some(looked), &poll(17));
         desk.clients().count()
     };
     for pid in 0..2000 {
-        ask(NOW, 1000, pid);
+        ask(NOW, [1000, 100_000 + pid][pid as usize % 2], pid);
     }
     assert_eq!(ask(NOW, 1000, 2000), 1024);
+    assert_eq!(ask(NOW, 105_000, 2001), 1024);
     assert_eq!(ask(NOW, 1001, 5000), 1025);
     // Those that have gone make room.
     assert_eq!(ask(NOW + seconds(60), 1000, 2001), 1);
@@ -349,6 +358,7 @@ fn any_datagrams() {
         let looked = (desk.wants_look(sender) && looks).then_some(Looked {
             own,
             began,
+            owner: sender.uid,
             job: None,
         });
         if random.below(4) == 0 {
