@@ -80,12 +80,33 @@ impl Line {
             .filter(|&target| idle && self.held != Some(target))
     }
 
+    /// Its rise, if it is to rise.
+    fn climb(&self, device: usize) -> Option<Climb> {
+        let target = self.wants().filter(|&target| target > self.most)?;
+        Some(Climb {
+            device,
+            from: watts(self.most),
+            target: watts(target),
+        })
+    }
+
     /// Where it is to go, if that cannot make the sum larger. Of a device whose cap is not known
     /// nobody can say that.
     fn descent(&self) -> Option<Microwatts> {
         let known = self.held.is_some();
         self.wants().filter(|&target| known && target <= self.most)
     }
+}
+
+/// A device that is to rise.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Climb {
+    /// The device, in the node's order.
+    pub device: usize,
+    /// The most that it may hold now.
+    pub from: Watts,
+    /// The cap that it has to hold.
+    pub target: Watts,
 }
 
 /// How a write ended.
@@ -207,6 +228,22 @@ impl Actuator {
     /// All writes that may go out now to devices that are `free` to take one, in order. They
     /// count as under way.
     pub fn due(&mut self, free: impl Fn(usize) -> bool) -> Vec<(usize, Watts)> {
+        self.due_in_steps(free, |climb| climb.target)
+    }
+
+    /// Devices that are to rise and are not being written.
+    pub fn climbs(&self) -> impl Iterator<Item = Climb> {
+        let lines = self.lines.iter().enumerate();
+        lines.filter_map(|(device, line)| line.climb(device))
+    }
+
+    /// As [`Actuator::due`], with rises in steps: `step` is the cap to which a device rises now, on its way to its
+    /// target; the cap that it starts from, if it has to wait.
+    pub fn due_in_steps(
+        &mut self,
+        free: impl Fn(usize) -> bool,
+        mut step: impl FnMut(Climb) -> Watts,
+    ) -> Vec<(usize, Watts)> {
         let mut writes = Vec::new();
         let mut open = false;
         for (device, line) in self.lines.iter_mut().enumerate() {
@@ -227,9 +264,16 @@ impl Actuator {
         let straggle = |line: &Line| (line.straggling.unwrap_or(0) - seen(line)).max(0);
         let straggling: Microwatts = self.lines.iter().map(straggle).sum();
         for (device, line) in self.lines.iter_mut().enumerate() {
-            let Some(target) = line.wants().filter(|_| free(device)) else {
+            let Some(mut target) = line.wants().filter(|_| free(device)) else {
                 continue;
             };
+            if let Some(climb) = line.climb(device) {
+                let next = microwatts(step(climb)).unwrap_or(line.most);
+                if next <= line.most {
+                    continue;
+                }
+                target = target.min(next);
+            }
             let rise = line.with(target) - line.with(line.most);
             let fits = match line.rises {
                 Rises::Surely => sum + straggling - straggle(line) + rise <= self.budget,

@@ -40,6 +40,12 @@ const LIMITS: &[Limit] = &[
     ("caps.gpu_floor", Over(0.0), MOST_WATTS, "watts"),
     ("caps.gpu_ceiling", Over(0.0), MOST_WATTS, "watts"),
     ("caps.cpu_floor", Over(0.0), MOST_WATTS, "watts"),
+    (
+        "caps.max_rise_w_per_s",
+        From(1.0),
+        MOST_WATTS,
+        "watts a second",
+    ),
     ("node.budget", Over(0.0), MOST_WATTS, "watts"),
     ("node.reserve", From(0.0), MOST_WATTS, "watts"),
     ("caps.follow_margin", From(0.0), 1.0, "of the cap"),

@@ -126,6 +126,9 @@ pub struct Caps {
     pub gpu_ceiling: Option<Watts>,
     /// No CPU socket's limit goes below this.
     pub cpu_floor: Watts,
+    /// By how many watts a second all caps together rise at most, unless litd leaves them or an administrator sets
+    /// one. Absent: as fast as the drivers take them.
+    pub max_rise_w_per_s: Option<f64>,
     /// Measured power must be below the cap, plus this share of it, within `follow_seconds`
     /// after a cap was lowered.
     pub follow_margin: f64,
@@ -144,6 +147,7 @@ impl Default for Caps {
             gpu_floor: Watts(200.0),
             gpu_ceiling: None,
             cpu_floor: Watts(100.0),
+            max_rise_w_per_s: None,
             follow_margin: 0.1,
             follow_seconds: 10.0,
             answer_seconds: 5.0,

@@ -20,6 +20,7 @@ use crate::lifecycle::{Ended, Missed};
 use crate::node::Node;
 use crate::outbox::Outbox;
 use crate::over_budget::Keeping;
+use crate::ramp::Ramp;
 use crate::reason::Planned;
 use crate::record::Note;
 use crate::rivals::Rivals;
@@ -78,6 +79,8 @@ pub struct Core<S> {
     pub(crate) writer: Writer<S>,
     /// The baseline that was last published.
     pub(crate) baseline: Baseline,
+    /// How fast caps rise.
+    pub(crate) ramp: Ramp,
     pub(crate) node: Node,
     pub(crate) learned: Learned,
     pub(crate) hooks: Hooks,
@@ -194,6 +197,7 @@ impl<S: Store> Core<S> {
             actuator,
             writer,
             baseline: Baseline::default(),
+            ramp: Ramp::default(),
             node: Node::default(),
             learned,
             hooks: Hooks::default(),

@@ -13,7 +13,7 @@
 //! faults, foreign changes), `settling` (whether power follows), `settle` and `thermal` (when samples count
 //! again), `rivals` and `identity` (others who set caps, devices that were reset), `range` and `unjudged` (ranges
 //! of caps, and devices whose driver does not tell them), `ailing` (parts that fail), `node` (the node's power, by
-//! its BMC), `undo` (restoring caps), `writer` (journal and audit log: every write is on disk before it happens),
+//! its BMC), `undo` (restoring caps), `ramp` (how fast caps rise), `writer` (journal and audit log: every write is on disk before it happens),
 //! `trial` (the A/B experiment, the hold-out, harm), `authority` (who decides: mode, budget, lease, kill switch),
 //! `admin` (commands), `status`. `invariants` has what is true of the state after every event.
 
@@ -56,6 +56,7 @@ mod plan;
 mod planned;
 pub mod profilers;
 mod progress;
+mod ramp;
 mod range;
 mod rate;
 mod reason;

@@ -37,6 +37,12 @@ impl Bucket {
         true
     }
 
+    /// Takes so many tokens, whether there are as many or not: what is missing is made up for later.
+    pub fn owe(&mut self, tokens: f64, now: Nanos) {
+        self.fill(now);
+        self.tokens -= tokens;
+    }
+
     /// How many tokens there are.
     pub fn level(&self, now: Nanos) -> f64 {
         let mut filled = self.clone();

@@ -130,7 +130,7 @@ impl<S: Store> Core<S> {
         };
         let (gauges, gpus) = self.gauges(job);
         let settle = seconds(self.settle_seconds(job));
-        let rising = matches!(job.lab, Some(Lab::Rising { .. }));
+        let rising = matches!(job.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
         let (now, node, rules) = (self.now, self.node_power(), self.config.trial.clone());
         let Some(job) = self.jobs.get_mut(name) else {
             return;

@@ -267,7 +267,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let (gauges, gpus) = self.gauges(job);
-        let rising = matches!(job.lab, Some(Lab::Rising { .. }));
+        let rising = matches!(job.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
         let (now, node) = (self.now, self.node_power());
         let rules = &self.config.trial;
         let Some(run) = &mut self.trials.run else {

@@ -22,6 +22,7 @@ mod foreign;
 mod hold;
 mod kept;
 mod observe;
+mod ramp;
 
 /// A lowered budget counts in full after so long.
 const LOWERED: i64 = SECOND;
@@ -47,6 +48,9 @@ pub struct Ledger {
     /// Limits that were in force, and until when they still count.
     old: Vec<(i64, i64)>,
     last_limit: Option<i64>,
+    rises: ramp::Rises,
+    /// When a daemon died last.
+    pub died: Option<i64>,
     budget: Option<Watts>,
     policy: Option<Policy>,
     /// Whether anything but a job may have made writes necessary.
@@ -321,10 +325,13 @@ impl World {
         let Some(found) = said[device].found else {
             return self.broke("4 found", format!("device {device} was never read"));
         };
-        let give_back = cap == found || self.is_all_that_it_takes(device, cap, found);
+        let give_back = cap == found
+            || self.is_all_that_it_takes(device, cap, found)
+            || self.is_on_its_way(device, cap, found);
         let by_hand = self.is_by_hand(device, cap);
         self.check_whose(device, cap, give_back || by_hand, &said[device]);
         self.check_spared(device, give_back || by_hand);
+        self.check_ramp(device, cap);
         if !by_hand {
             self.check_bounds(device, cap, found);
             self.check_socket(device, cap, found);
@@ -335,7 +342,8 @@ impl World {
         }
         // The cap found need not be a whole number of driver units.
         let bounds = self.bounds(device, Some(found));
-        let goes_back = found - bounds.unit < cap && cap <= found;
+        let goes_back =
+            found - bounds.unit < cap && cap <= found || self.is_on_its_way(device, cap, found);
         if !by_hand && !goes_back {
             let tight = self.is_tight(&said);
             self.check_planned(device, (cap, found), &bounds, tight);
@@ -482,7 +490,9 @@ impl World {
         // The driver's range may be another's: it refuses caps outside its own.
         let told = self.bounds_as_told(device, found);
         let told = told.is_some_and(|it| within(&it)) && cap >= self.least(device);
-        let back = cap == found || self.is_all_that_it_takes(device, cap, found);
+        let back = cap == found
+            || self.is_all_that_it_takes(device, cap, found)
+            || self.is_on_its_way(device, cap, found);
         if !back && !within(&bounds) && !told {
             let text = format!(
                 "device {device}: {} W is not within {} to {} W; {} W was found",

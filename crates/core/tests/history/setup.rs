@@ -29,6 +29,9 @@ const MATRIX: u64 = 0x6d61_7472_6978;
 /// The constant for the stream of caps left behind.
 const EXIT: u64 = 0x6578_6974;
 
+/// The constant for the stream of bounded rises.
+const RAMP: u64 = 0x7261_6d70;
+
 /// The constant for the trials' stream.
 const TRIALS: u64 = 0x7472_6961_6c73;
 
@@ -123,6 +126,7 @@ impl Setup {
         setup.add_matrix(&mut Rng::new(rng.clone().next() ^ MATRIX));
         setup.add_trials(&mut Rng::new(rng.clone().next() ^ TRIALS));
         setup.add_hold(&mut Rng::new(rng.clone().next() ^ EXIT));
+        setup.add_ramp(&mut Rng::new(rng.clone().next() ^ RAMP));
         setup
     }
 
@@ -155,6 +159,12 @@ impl Setup {
             caps.safe_budget = caps.safe_budget.or(Some(drawn));
             caps.on_exit = OnExit::Hold;
         }
+    }
+
+    /// Caps may rise only so fast, drawn from a stream of its own.
+    fn add_ramp(&mut self, rng: &mut Rng) {
+        let slow = rng.chance(0.15).then(|| rng.pick(&[60.0, 200.0, 1000.0]));
+        self.config.caps.max_rise_w_per_s = slow;
     }
 
     /// Faults of the matrix, from a stream of their own.

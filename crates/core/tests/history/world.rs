@@ -589,6 +589,7 @@ impl World {
             self.reconnect_later(session);
         }
         self.bury(late);
+        self.ledger.died = Some(self.now);
         (self.stopped, self.stop_sent) = (false, None);
     }
 

@@ -10,6 +10,7 @@ mod extremes;
 mod leftover;
 mod names;
 mod node;
+mod ramp;
 mod reserve;
 mod rooms;
 mod sockets;

@@ -24,7 +24,7 @@ impl World {
         let Some(all) = self.all_said() else { return };
         let ours = |it: &Said| it.state == DeviceState::Ours && it.found.is_some();
         let young = self.now < self.started + 10 * SECOND;
-        if !self.jobs_end || young || !all.iter().all(ours) {
+        if !self.jobs_end || young || self.is_climbing() || !all.iter().all(ours) {
             return;
         }
         if let Some(job) = status.jobs.first() {
@@ -39,7 +39,9 @@ impl World {
         }
         // Within a budget that was set the others make room for a write that failed and may still be done.
         let may_land = |hw: &Hw| hw.failed_at.is_some_and(|at| self.now <= at + LATE);
-        if set.is_some() && self.hw.iter().any(may_land) {
+        // So they do for the last one of a daemon that has died.
+        let died = self.ledger.died.is_some_and(|at| self.now <= at + LATE);
+        if set.is_some() && (died || self.hw.iter().any(may_land)) {
             return;
         }
         // The others make room for what a device may hold that does not answer.

@@ -53,6 +53,7 @@ impl World {
             && sound
             && !self.hw.iter().any(busy)
             && self.excess() == 0
+            && !self.is_climbing()
             && self.ledger.jumped < now - BACK;
         if !watches {
             self.ledger.watching = None;
