@@ -7,9 +7,9 @@ use litd_power::{Identity, Reading};
 pub use litd_power::{Operation, Reply};
 use litd_units::{Celsius, Watts};
 
-use crate::cgroup::Home;
 use crate::config::Config;
-use crate::range::Range;
+use crate::devices::range::Range;
+use crate::hooks::cgroup::Home;
 
 /// A connected hook, for as long as the daemon runs; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

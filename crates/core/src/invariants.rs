@@ -5,11 +5,11 @@
 use litd_power::Operation;
 use litd_units::Watts;
 
-use crate::by_hand::ByHand;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::journal::Undo;
 use crate::store::Store;
+use crate::undo::by_hand::ByHand;
 
 /// Tolerance: caps are counted in whole microwatts.
 const ROUNDED: Watts = Watts(1e-5);

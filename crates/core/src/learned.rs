@@ -9,7 +9,7 @@ use litd_policies::Policy;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
-use crate::profilers::{ProfilerGood, ProfilerOff, Profilers};
+use crate::hooks::profilers::{ProfilerGood, ProfilerOff, Profilers};
 use crate::store::Store;
 
 /// The version written, and the only one read.

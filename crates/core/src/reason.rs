@@ -4,8 +4,8 @@ use litd_policies::Policy;
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::devices::standing::Standing;
 use crate::plan::{Plan, View, Why};
-use crate::standing::Standing;
 use crate::store::Store;
 
 /// The last plan, and the view that it was made from.

@@ -11,8 +11,8 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
+use crate::devices::limits::limiter;
 use crate::job::Job;
-use crate::limits::limiter;
 use crate::store::Store;
 
 /// How old a reading may be, beyond the time that drivers may take: one round, and some more.

@@ -4,13 +4,13 @@ use litd_units::Watts;
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::devices::range::Range;
 use crate::job::Job;
+use crate::job::shares::Shares;
 use crate::plan::{
     Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
     kept,
 };
-use crate::range::Range;
-use crate::shares::Shares;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {

@@ -4,10 +4,10 @@ use litd_api::EventKind;
 use litd_proto::{Hello, RefusalCode, ToHook, Welcome};
 
 use super::{No, Waiting};
-use crate::cgroup::{Home, job_name, of_user};
 use crate::core::Core;
+use crate::devices::identity::divided;
 use crate::event::{Peer, SessionId};
-use crate::identity::divided;
+use crate::hooks::cgroup::{Home, job_name, of_user};
 use crate::job::{Job, Rank};
 use crate::record::Note;
 use crate::store::Store;

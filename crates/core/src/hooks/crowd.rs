@@ -1,6 +1,6 @@
 //! Crowds: whose connections are counted together.
 
-use crate::cgroup::Home;
+use crate::hooks::cgroup::Home;
 
 /// Connections that are counted together, with the data left unread of them: those of a user, in one job. In pods
 /// most processes are of user 0, and one tenant must not keep another out. Subordinate ids count as their owner's

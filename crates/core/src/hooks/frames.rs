@@ -4,11 +4,11 @@ use litd_api::EventKind;
 use litd_proto::{FromHook, Kernels, Notice, NoticeKind, RefusalCode, Tick, ToHook};
 
 use super::{Crowd, No, Pace, Session, Stage};
-use crate::cgroup::Home;
 use crate::core::Core;
 use crate::event::{Doubt, Peer, SessionId};
+use crate::hooks::cgroup::Home;
+use crate::hooks::owners::Owners;
 use crate::job::LeftOut;
-use crate::owners::Owners;
 use crate::record::Note;
 use crate::store::Store;
 use litd_units::Nanos;

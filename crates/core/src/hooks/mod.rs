@@ -4,6 +4,12 @@
 //! [`Hooks`] has the connections, and decides who gets a place; `attach` lets a hook in as a rank of a job, and
 //! `frames` takes what it sends.
 
+pub(crate) mod cgroup;
+pub(crate) mod holders;
+pub(crate) mod owners;
+pub mod profilers;
+pub(crate) mod tenant;
+
 mod attach;
 mod crowd;
 mod frames;
@@ -22,11 +28,11 @@ use litd_units::Nanos;
 pub use self::crowd::Crowd;
 pub(crate) use self::refusal::No;
 pub(crate) use self::session::{Pace, Session, Stage};
-use crate::cgroup::Home;
 use crate::config::Limits;
 use crate::event::{Effect, Peer, SessionId};
+use crate::hooks::cgroup::Home;
+use crate::hooks::owners::Owners;
 use crate::outbox::Outbox;
-use crate::owners::Owners;
 use crate::rate::Bucket;
 use crate::record::Note;
 

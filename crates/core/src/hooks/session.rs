@@ -7,8 +7,8 @@ use litd_traces::NameId;
 use litd_units::Nanos;
 
 use super::crowd::Crowd;
-use crate::cgroup::Home;
 use crate::event::Peer;
+use crate::hooks::cgroup::Home;
 use crate::rate::Bucket;
 use crate::room::{Full, Room, Table};
 

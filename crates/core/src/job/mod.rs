@@ -1,5 +1,14 @@
 //! A training job on this node: its ranks, the samples they send, and its loop.
 
+pub(crate) mod elsewhere;
+pub(crate) mod lifecycle;
+pub(crate) mod names;
+pub(crate) mod overhead;
+pub(crate) mod settle;
+pub(crate) mod shares;
+pub(crate) mod steering;
+pub(crate) mod ticks;
+
 use std::collections::BTreeMap;
 
 use litd_policies::{Policy, State};
@@ -7,12 +16,12 @@ use litd_proto::{Directive, Hello, Kernels};
 use litd_traces::NameId;
 use litd_units::Nanos;
 
-use crate::cgroup::Home;
 use crate::config::Config;
-use crate::elsewhere::Elsewhere;
 use crate::event::{Peer, SessionId};
-use crate::settle::Settling;
-use crate::ticks::Ticks;
+use crate::hooks::cgroup::Home;
+use crate::job::elsewhere::Elsewhere;
+use crate::job::settle::Settling;
+use crate::job::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
 
 mod departures;

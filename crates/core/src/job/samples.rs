@@ -9,8 +9,8 @@ use litd_traces::live::{Live, LiveKernel, LiveReport, Shows, Waits};
 use litd_traces::{Aggregation, AlignOptions, KernelClass, NameId};
 use litd_units::Nanos;
 
-use crate::elsewhere::{Elsewhere, Shares};
-use crate::names::{Kind, Names};
+use crate::job::elsewhere::{Elsewhere, Shares};
+use crate::job::names::{Kind, Names};
 use crate::room::Table;
 
 /// How many iterations may be incomplete (not sent by all ranks) at a time.

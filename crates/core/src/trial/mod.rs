@@ -24,10 +24,10 @@ use meter::Gauge;
 use run::Run;
 
 use crate::core::Core;
+use crate::hooks::tenant::Tenant;
 use crate::job::Job;
 use crate::record::Note;
 use crate::store::Store;
-use crate::tenant::Tenant;
 
 /// How many harms are kept; the oldest are dropped, those of pods first, because most pods have ended by then.
 const KEPT: usize = 64;
@@ -267,7 +267,7 @@ impl<S: Store> Core<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::Home;
+    use crate::hooks::cgroup::Home;
 
     #[test]
     fn harm_to_one_users_job_is_that_users_alone_and_is_kept() {

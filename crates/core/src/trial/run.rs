@@ -9,7 +9,7 @@ use litd_units::Nanos;
 
 use super::Lab;
 use super::meter::{Meter, Step};
-use crate::admin::problem;
+use crate::authority::admin::problem;
 use crate::core::{Core, seconds};
 use crate::record::Note;
 use crate::store::Store;

@@ -7,11 +7,11 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
+use crate::devices::resets::Reset;
+use crate::devices::unbelieved::Heard;
 use crate::journal::{Entry, Undo};
 use crate::record::Note;
-use crate::resets::Reset;
 use crate::store::Store;
-use crate::unbelieved::Heard;
 
 /// A failed write is tried again after so long.
 const RETRY: Nanos = Nanos(1_000_000_000);

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::devices::standing::Standing;
 use crate::record::Note;
-use crate::standing::Standing;
 use crate::store::Store;
 
 /// Why a device is left alone.

@@ -8,11 +8,11 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
+use crate::devices::mending::Trust;
 use crate::event::DeviceId;
-use crate::mending::Trust;
-use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
+use crate::undo::progress::{Progress, Remains};
 
 /// How long litd tries to restore a cap; then the device is closed all the same. An administrator is answered
 /// within 5 s.

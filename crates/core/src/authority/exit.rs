@@ -7,10 +7,10 @@ use litd_units::Watts;
 use crate::config::OnExit;
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::hardware::FAILURES;
+use crate::devices::hardware::FAILURES;
+use crate::devices::range::Range;
 use crate::journal::Entry;
 use crate::plan::DUST;
-use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 

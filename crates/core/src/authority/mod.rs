@@ -2,6 +2,11 @@
 //! controller's lease, and above all of them the kill switch. Modes: off (every device is released), observe,
 //! canary (on, on so many in a hundred nodes, chosen by their names), on.
 
+pub(crate) mod admin;
+pub(crate) mod exit;
+pub(crate) mod over_budget;
+pub(crate) mod rollout;
+
 use litd_api::{Lease, LeaseStatus, Mode};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};

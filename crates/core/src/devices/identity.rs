@@ -6,9 +6,9 @@ use litd_power::{CapRange, Identity, PowerError, Sharing};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::holders::Users;
+use crate::devices::range::Range;
+use crate::hooks::holders::Users;
 use crate::journal::{Entry, Undo};
-use crate::range::Range;
 use crate::record::Note;
 use crate::store::Store;
 

@@ -4,8 +4,8 @@
 use litd_api::DeviceState;
 use litd_units::{Nanos, Watts};
 
-use crate::mending::Failed;
-use crate::release::LetGo;
+use crate::devices::mending::Failed;
+use crate::undo::release::LetGo;
 
 /// The owner of a device's cap.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,7 @@
 use litd_proto::Tick;
 use litd_units::{Millis, Nanos};
 
-use crate::overhead::Overhead;
+use crate::job::overhead::Overhead;
 
 /// Upper bounds of the histogram's buckets, in seconds: an iteration takes from milliseconds to
 /// minutes, and each bound is about twice the one before.

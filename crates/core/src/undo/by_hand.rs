@@ -8,7 +8,7 @@ use litd_policies::Limits;
 use litd_power::DeviceKind;
 use litd_units::{Nanos, Watts};
 
-use crate::admin::problem;
+use crate::authority::admin::problem;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::record::Note;

@@ -1,25 +1,40 @@
 //! The devices of the node: their last readings, and who owns their caps.
 
+pub(crate) mod ailing;
+pub(crate) mod answering;
+pub(crate) mod hardware;
+pub(crate) mod identity;
+pub(crate) mod limits;
+pub(crate) mod mending;
+pub(crate) mod range;
+pub(crate) mod resets;
+pub(crate) mod settling;
+pub(crate) mod standing;
+pub(crate) mod thermal;
+pub(crate) mod unbelieved;
+pub(crate) mod unjudged;
+pub(crate) mod unmanaged;
+
 use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind, Operation};
 use litd_units::{Nanos, Watts};
 
-use crate::answering::Answering;
-use crate::by_hand::ByHand;
 use crate::clocks::Clocks;
 use crate::config::Caps;
+use crate::devices::answering::Answering;
+use crate::devices::limits::Window;
+use crate::devices::mending::Trust;
+use crate::devices::range::Range;
+use crate::devices::resets::Resets;
+use crate::devices::settling::Following;
+use crate::devices::standing::Standing;
+use crate::devices::thermal::Thermal;
+use crate::devices::unbelieved::Unbelieved;
 use crate::event::{Device, DeviceId, Effect};
-use crate::holders::Users;
+use crate::hooks::holders::Users;
 use crate::journal::Entry;
-use crate::limits::Window;
-use crate::mending::Trust;
 use crate::outbox::Outbox;
-use crate::range::Range;
-use crate::resets::Resets;
-use crate::settling::Following;
-use crate::standing::Standing;
-use crate::thermal::Thermal;
-use crate::unbelieved::Unbelieved;
+use crate::undo::by_hand::ByHand;
 
 /// A failed write that may be done all the same, late.
 #[derive(Debug, Clone)]

@@ -14,14 +14,14 @@ use litd_api::{EventKind, GoodStack, OffStack, Problem, Stacks};
 use litd_proto::{Hello, Notice, NoticeKind, Profiling, ToHook, Welcome};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::problem;
+use crate::authority::admin::problem;
 use crate::config::UseOfProfilers;
 use crate::core::Core;
 use crate::event::SessionId;
-use crate::owners::Owners;
+use crate::hooks::owners::Owners;
+use crate::hooks::tenant::Tenant;
 use crate::record::Note;
 use crate::store::Store;
-use crate::tenant::Tenant;
 
 /// How many results are kept; the oldest are dropped.
 const KEPT: usize = 64;
@@ -545,7 +545,7 @@ impl<S: Store> Core<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::Home;
+    use crate::hooks::cgroup::Home;
 
     const STACK: &str = "torch 2.9.1, cuda 12.8, cupti 12.8.90";
     const ALICE: u32 = 1000;

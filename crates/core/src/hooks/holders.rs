@@ -8,15 +8,15 @@ use litd_power::Holder;
 use litd_proto::RefusalCode;
 use litd_units::Nanos;
 
-use crate::cgroup::Home;
 use crate::core::Core;
+use crate::devices::identity::shared;
 use crate::event::Peer;
+use crate::hooks::cgroup::Home;
+use crate::hooks::tenant::Tenant;
 use crate::hooks::{No, Waiting};
-use crate::identity::shared;
 use crate::job::{Job, Rank};
 use crate::record::Note;
 use crate::store::Store;
-use crate::tenant::Tenant;
 
 /// Every so many rounds (seconds) the drivers are asked who holds the GPUs of jobs.
 const EVERY: u64 = 10;

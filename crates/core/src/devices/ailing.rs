@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
 use crate::job::Job;
-use crate::left_alone::LeftAlone;
-use crate::lifecycle::AllBegun;
+use crate::job::lifecycle::AllBegun;
 use crate::record::Note;
 use crate::store::Store;
+use crate::undo::left_alone::LeftAlone;
 
 /// The version written, and the only one read.
 const VERSION: u64 = 1;

@@ -9,12 +9,12 @@ use litd_units::Watts;
 
 use crate::core::{Core, SLOW, TELEMETRY};
 use crate::devices::Unit;
-use crate::hardware::FAILURES;
+use crate::devices::hardware::FAILURES;
+use crate::devices::range::Range;
 use crate::journal::Entry;
-use crate::range::Range;
 use crate::record::Note;
-use crate::release::LetGo;
 use crate::store::Store;
+use crate::undo::release::LetGo;
 
 impl<S: Store> Core<S> {
     /// Updates the watts with which unjudged devices count.

@@ -13,7 +13,7 @@ use litd_api::Limiter;
 use litd_power::Reading;
 use litd_units::{Hertz, Nanos, Watts};
 
-use crate::limits::limiter;
+use crate::devices::limits::limiter;
 
 /// A clock that was not locked for so long is no longer part of the plan.
 const KEEP: Nanos = Nanos(60_000_000_000);

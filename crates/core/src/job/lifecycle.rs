@@ -12,14 +12,14 @@ use litd_power::Holder;
 use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::problem;
-use crate::cgroup::Home;
+use crate::authority::admin::problem;
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::hooks::cgroup::Home;
 use crate::job::Job;
-use crate::progress::{Progress, Remains};
 use crate::record::Note;
 use crate::store::Store;
+use crate::undo::progress::{Progress, Remains};
 
 /// The longest name that a scheduler may give a job, in bytes.
 const LONGEST_ID: usize = 128;

@@ -3,6 +3,9 @@
 //!
 //! The BMC's readings may be late, wrong or absent at any time, and nothing waits for them.
 
+pub(crate) mod last_minute;
+pub(crate) mod rivals;
+
 use std::collections::BTreeMap;
 
 use litd_api::{EventKind, NodePeaks, NodePower};
@@ -11,9 +14,9 @@ use litd_units::{Celsius, Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
+use crate::devices::limits::BRAKE;
 use crate::event::NodeReading;
-use crate::last_minute::{Counter, Drawing, LastMinute};
-use crate::limits::BRAKE;
+use crate::node::last_minute::{Counter, Drawing, LastMinute};
 use crate::plan::socket_part;
 use crate::record::Note;
 use crate::store::Store;

@@ -1,6 +1,11 @@
 //! Undoing: caps that a predecessor left, caps that a job no longer needs, and all caps at the end. Also keeps the
 //! distribution that a node converged to.
 
+pub(crate) mod by_hand;
+pub(crate) mod left_alone;
+pub(crate) mod progress;
+pub(crate) mod release;
+
 use litd_api::EventKind;
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};

@@ -8,11 +8,11 @@ use litd_units::{Celsius, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::identity::shared;
+use crate::devices::identity::shared;
+use crate::devices::standing::Standing;
 use crate::job::{Job, Measured, Start};
 use crate::learned::Confidence;
 use crate::record::Note;
-use crate::standing::Standing;
 use crate::store::Store;
 
 impl<S: Store> Core<S> {

@@ -21,6 +21,8 @@
 //! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
 //! was found, or the budget leaves less to all.
 
+pub(crate) mod planned;
+
 use std::collections::BTreeMap;
 
 use litd_api::{EventKind, Mode, PlanStatus};
@@ -28,12 +30,12 @@ use litd_policies::Limits;
 use litd_power::{ClockRange, Operation, PowerError};
 use litd_units::{Hertz, Nanos};
 
+use crate::clocks::planned::{Look, Needs, Planned};
 use crate::config::Clocks as ClockLimits;
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::identity::shared;
+use crate::devices::identity::shared;
 use crate::journal::{Lock as Journaled, Locked};
-use crate::planned::{Look, Needs, Planned};
 use crate::rate::Bucket;
 use crate::record::Note;
 use crate::store::Store;

@@ -6,8 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Home;
 use crate::core::Core;
+use crate::hooks::cgroup::Home;
 use crate::job::Job;
 use crate::store::Store;
 
