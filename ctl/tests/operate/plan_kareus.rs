@@ -388,3 +388,76 @@ fn a_trace_shows_its_repeating_sequences_and_their_partitions() {
         "{error}"
     );
 }
+
+/// The files that an engine follows: the contract, and the artifact's two, which say the same together.
+#[test]
+fn a_plan_is_written_for_an_engine() {
+    let folder = folder(|it| format!("# SIMULATED\n{it}"));
+    let path = folder.path();
+    let report = json(
+        path,
+        &[
+            "--plan",
+            "plan.json",
+            "--plan",
+            "freqs_pipeline_1.py",
+            "--plan",
+            "scheds_pipeline_1.py",
+        ],
+    );
+    let check = |args: &[&str]| -> Value {
+        let output = Command::new(LITCTL)
+            .args(["plan", "check", "--json", "--schedule", "1f1b"])
+            .args(args)
+            .current_dir(path)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let contract = check(&["plan.json"]);
+    let files = check(&["freqs_pipeline_1.py", "scheds_pipeline_1.py"]);
+    assert_eq!(
+        (&contract["kind"], &files[0]["kind"], &files[1]["kind"]),
+        (&"contract".into(), &"freqs".into(), &"scheds".into())
+    );
+    assert_eq!(contract["clocks_mhz"], files[0]["clocks_mhz"]);
+    assert_eq!(contract["partitions"], files[1]["partitions"]);
+    // A backward recomputes, so the forward's partitions are there twice, by two names.
+    let names: Vec<&String> = contract["partitions"].as_object().unwrap().keys().collect();
+    assert_eq!(
+        names,
+        ["attention", "mlp", "recompute_attention", "recompute_mlp"]
+    );
+
+    let text = std::fs::read_to_string(path.join("plan.json")).unwrap();
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(plan["planner"], "kareus");
+    assert_eq!(plan["simulated"], true);
+    // What the report counts of each stage and direction is what the plan has.
+    for used in report["plan"]["microbatches"].as_array().unwrap() {
+        let stage = used["stage"].as_u64().unwrap() as usize;
+        let own = |it: &&Value| {
+            let launches: Vec<_> = it["partitions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|own| (&own["launch"], &own["sms"]))
+                .collect();
+            let said: Vec<_> = used["partitions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|own| (&own["launch"], &own["sms"]))
+                .collect();
+            it["instruction"] == used["instruction"]
+                && it["clock_mhz"].as_f64() == used["clock_mhz"].as_f64()
+                && launches == said
+        };
+        let instructions = plan["stages"][stage]["instructions"].as_array().unwrap();
+        assert!(
+            instructions.iter().filter(own).count() as u64
+                >= used["microbatches"].as_u64().unwrap()
+        );
+    }
+}

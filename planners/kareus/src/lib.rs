@@ -12,6 +12,7 @@ mod block;
 mod candidate;
 mod compare;
 mod compose;
+mod contract;
 mod explore;
 mod iteration;
 mod job;

@@ -5,6 +5,7 @@ mod file;
 use std::collections::{BTreeSet, HashMap};
 
 use litd_profiles::Kind;
+use litd_units::Millis;
 use thiserror::Error;
 
 /// A node of the graph.
@@ -249,6 +250,17 @@ impl Graph {
         let ends = &into[Self::SINK as usize];
         times[Self::SINK as usize] = ends.iter().map(|&event| times[event]).max().unwrap_or(0);
         times
+    }
+
+    /// When each operation begins and ends, all as early as possible, where each takes so long.
+    #[must_use]
+    pub fn moments(&self, time: impl Fn(usize) -> Millis) -> Vec<[Millis; 2]> {
+        let nanos = |operation: usize| time(operation).to_nanos().0.max(0).unsigned_abs();
+        let times = self.earliest(nanos);
+        let millis = |event: u32| Millis(times[event as usize] as f64 / 1e6);
+        (0..self.operations.len())
+            .map(|it| [Self::start(it), Self::finish(it)].map(millis))
+            .collect()
     }
 }
 

@@ -86,19 +86,7 @@ impl Plan {
     /// When each operation begins and ends, all as early as possible.
     #[must_use]
     pub fn moments(&self, graph: &Graph) -> Vec<[Millis; 2]> {
-        let nanos = |op: usize| {
-            self.operations[op]
-                .realised
-                .to_nanos()
-                .0
-                .max(0)
-                .unsigned_abs()
-        };
-        let times = graph.earliest(nanos);
-        let millis = |event: u32| Millis(times[event as usize] as f64 / 1e6);
-        (0..self.operations.len())
-            .map(|op| [millis(Graph::start(op)), millis(Graph::finish(op))])
-            .collect()
+        graph.moments(|operation| self.operations[operation].realised)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use litd_planner::Plan;
-use litd_profiles::plan::Format;
+use litd_profiles::plan::{Contract, Format};
 
 use super::input::Loaded;
 use crate::Outcome;
@@ -25,14 +25,29 @@ impl Write {
         };
         let mut contract = loaded.job.contract(plan);
         contract.simulated = loaded.simulated;
-        let text = contract.write(format(path));
-        Ok(std::fs::write(path, text).map_err(|cause| format!("{}: {cause}", path.display()))?)
+        write(path, &contract)
     }
 }
 
+/// Writes a plan in the format that the file's name asks for.
+///
+/// # Errors
+/// The file can't be written; in words, with its name.
+pub(super) fn write(path: &Path, contract: &Contract) -> Outcome {
+    let text = contract.write(format(path));
+    Ok(std::fs::write(path, text).map_err(|cause| format!("{}: {cause}", path.display()))?)
+}
+
+/// Kareus's artifact calls its files `freqs_pipeline_N.py` and `scheds_pipeline_N.py`.
 fn format(path: &Path) -> Format {
-    match path.extension().is_some_and(|it| it == "py") {
-        true => Format::Frequencies,
-        false => Format::Contract,
+    let begins = |name: &str| name.starts_with("scheds");
+    let schedules = path
+        .file_name()
+        .and_then(|it| it.to_str())
+        .is_some_and(begins);
+    match (path.extension().is_some_and(|it| it == "py"), schedules) {
+        (true, true) => Format::Schedules,
+        (true, false) => Format::Frequencies,
+        (false, _) => Format::Contract,
     }
 }

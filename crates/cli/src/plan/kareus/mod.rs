@@ -88,6 +88,10 @@ pub struct Args<S: Source> {
     /// Write pictures: the iteration's frontiers, and each searched partition's by pass
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
+    /// Write the plan for an engine to follow: JSON with clocks and partitions, or, where the name ends in .py, the
+    /// artifact's clocks (freqs_pipeline_1.py) or partitions (scheds_pipeline_1.py); may be given several times
+    #[arg(long, value_name = "FILE")]
+    plan: Vec<PathBuf>,
     /// Plan nothing, but hold searches with so many seeds against all results, and against searches without each
     /// pass
     #[arg(long, value_name = "SEEDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -192,6 +196,11 @@ pub fn run<S: Source>(args: &Args<S>, json: bool) -> Outcome {
     }
     if let Some(folder) = &args.pictures {
         pictures(folder, &planning)?;
+    }
+    let mut contract = kareus.contract(&planning.job, &planned);
+    contract.simulated = planning.explored.simulated;
+    for path in &args.plan {
+        super::contract::write(path, &contract)?;
     }
     match json {
         true => output::json(&report(&planning, kareus, &planned)),
