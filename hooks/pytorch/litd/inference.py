@@ -307,10 +307,17 @@ def limited_group(dist: Any, sms: int, *, stand_in: bool) -> Any:
     """A group whose collectives take so many multiprocessors: each of NCCL's CTAs occupies one."""
     if sms == 0 or stand_in:
         return dist.group.WORLD
+    return dist.new_group(pg_options=limited(dist, sms))
+
+
+def limited(dist: Any, sms: int) -> Any:
+    """Options of a group of so many multiprocessors; `None` for 0, with which NCCL chooses."""
+    if sms == 0:
+        return None
     options = dist.ProcessGroupNCCL.Options()
     options.config.min_ctas = sms
     options.config.max_ctas = sms
-    return dist.new_group(pg_options=options)
+    return options
 
 
 def collective(
