@@ -30,6 +30,19 @@ class Model:
     head_dim: int
     intermediate_size: int
 
+    @classmethod
+    def of(cls, job: Any) -> Model:
+        """Of a job's description, as `litctl plan kareus --job` reads it."""
+        said = job["model"]
+        heads = said["num_attention_heads"]
+        return cls(
+            hidden_size=said["hidden_size"],
+            num_attention_heads=heads,
+            num_key_value_heads=said.get("num_key_value_heads") or heads,
+            head_dim=said.get("head_dim") or said["hidden_size"] // heads,
+            intermediate_size=said["intermediate_size"],
+        )
+
     def check(self, parallel: Parallel) -> None:
         """Raises a `ValueError` where GPUs can't share it equally."""
         for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):

@@ -50,6 +50,8 @@ class Nanobatch:
     blocks: Sequence[Any]
     keeps: Literal["graphs", "inputs", "nothing"]
     """For the backward pass: everything, what goes into each block, or nothing."""
+    repeats: bool = False
+    """Whether the same is computed again and again, to be measured: then all is kept for good."""
     inputs: dict[int, list[Any]] = field(default_factory=dict)
     """What goes into each block."""
     values: dict[str, Any] = field(default_factory=dict)
@@ -81,12 +83,12 @@ class Nanobatch:
         if self.keeps == "graphs":
             self._tape[task.layer, own.key] = inputs, outputs
             for name in own.reads:
-                if (task.layer, name) in self.kept:
+                if (task.layer, name) in self.kept and not self.repeats:
                     self.kept[task.layer, name].free()
 
     def _undo(self, task: Task, weights: Weights) -> None:
         own = task.computation
-        inputs, outputs = self._tape.pop((task.layer, own.key))
+        inputs, outputs = self._tape[task.layer, own.key]
         block = self.blocks[task.layer]
         named = [(name, getattr(block, name)) for name in own.weights]
         named = [(name, weight) for name, weight in named if weight.requires_grad]
@@ -94,14 +96,18 @@ class Nanobatch:
             outputs,
             [*inputs, *(weight for _, weight in named)],
             [self.gradients.pop(name) for name in own.writes],
+            retain_graph=self.repeats,
         )
         for name, gradient in zip(own.reads, found, strict=False):
             before = self.gradients.get(name)
             self.gradients[name] = gradient if before is None else before + gradient
-            self.kept.pop((task.layer, name), None)
         for (name, _), gradient in zip(named, found[len(inputs) :], strict=True):
             key = (task.layer, name)
             weights[key] = weights[key] + gradient if key in weights else gradient
+        if not self.repeats:
+            del self._tape[task.layer, own.key]
+            for name in own.reads:
+                self.kept.pop((task.layer, name), None)
 
 
 def divided(whole: Any, parts: int) -> list[Any]:

@@ -54,13 +54,18 @@ class Communicators:
     """
 
     def __init__(self, ranks: Ranks, budgets: Iterable[tuple[Axis, int]]) -> None:
+        self._ranks = ranks
         self._groups: dict[tuple[str, int], Any] = {}
         self.memory: dict[tuple[str, int], int] = {}
         """Bytes of the GPU's memory that each communicator takes; nothing of those on CPUs."""
-        for axis, sms in sorted({*budgets, *((axis, LIBRARY) for axis in ranks)}):
+        self.add({*budgets, *((axis, LIBRARY) for axis in ranks)})
+
+    def add(self, budgets: Iterable[tuple[Axis, int]]) -> None:
+        """Makes those that are not there yet."""
+        for axis, sms in sorted(set(budgets) - set(self._groups)):
             options = limited(dist, sms) if dist.get_backend() == "nccl" else None
             # Every process takes part in making every group, and keeps the one that it is in.
-            made = [(own, dist.new_group(own, pg_options=options)) for own in ranks[axis]]
+            made = [(own, dist.new_group(own, pg_options=options)) for own in self._ranks[axis]]
             self._groups[axis, sms] = next(it for own, it in made if dist.get_rank() in own)
 
     def connect(self, used: Iterable[tuple[Axis, int]], device: Any) -> None:
@@ -102,14 +107,16 @@ class Beside:
     On CPUs the backend's threads take the place of the stream.
     """
 
-    def __init__(self, communicators: Communicators, device: Any) -> None:
+    def __init__(self, communicators: Communicators, device: Any, *, op: Any = None) -> None:
+        """`op` is how gradients and parts of sums are put together: a sum, if it is not said."""
         self._communicators = communicators
+        self._op = op or dist.ReduceOp.SUM
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def launch(self, exchange: Exchange, nanobatch: Nanobatch, sms: int) -> Callable[[], None]:
         """Begins a collective once what was computed until now is there."""
         group = self._communicators.group(exchange.collective.axis, sms)
-        sending = _PREPARED[exchange.collective.kind](exchange, nanobatch, group)
+        sending = _PREPARED[exchange.collective.kind](exchange, nanobatch, group, self._op)
         wait = self._sent(sending)
 
         def finish() -> None:
@@ -132,14 +139,14 @@ class Beside:
         return lambda: torch.cuda.current_stream().wait_event(done)
 
 
-def _sum(exchange: Exchange, nanobatch: Nanobatch, group: Any) -> Sending:
+def _sum(exchange: Exchange, nanobatch: Nanobatch, group: Any, op: Any) -> Sending:
     own = exchange.collective
     there = nanobatch.gradients if own.of == "gradients" else nanobatch.values
     tensor = there[own.value] = there[own.value].contiguous()
-    return Sending(lambda: dist.all_reduce(tensor, group=group, async_op=True), [tensor])
+    return Sending(lambda: dist.all_reduce(tensor, op, group=group, async_op=True), [tensor])
 
 
-def _gather(exchange: Exchange, nanobatch: Nanobatch, group: Any) -> Sending:
+def _gather(exchange: Exchange, nanobatch: Nanobatch, group: Any, _op: Any) -> Sending:
     name, layer = exchange.collective.value, exchange.layer
     again = exchange.collective.of == "kept"
     if again:
@@ -167,7 +174,7 @@ def _gather(exchange: Exchange, nanobatch: Nanobatch, group: Any) -> Sending:
     return Sending(send, [own, whole], store)
 
 
-def _scatter(exchange: Exchange, nanobatch: Nanobatch, group: Any) -> Sending:
+def _scatter(exchange: Exchange, nanobatch: Nanobatch, group: Any, op: Any) -> Sending:
     name, there = exchange.collective.value, nanobatch.gradients
     whole = there[name].contiguous()
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
@@ -179,8 +186,8 @@ def _scatter(exchange: Exchange, nanobatch: Nanobatch, group: Any) -> Sending:
 
     def send() -> Any:
         if dist.get_backend(group) == "nccl":
-            return dist.reduce_scatter_tensor(part, whole, group=group, async_op=True)
-        return dist.all_reduce(whole, group=group, async_op=True)
+            return dist.reduce_scatter_tensor(part, whole, op, group=group, async_op=True)
+        return dist.all_reduce(whole, op, group=group, async_op=True)
 
     def store() -> None:
         there[name] = part

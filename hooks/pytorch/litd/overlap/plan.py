@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from litd.overlap.program import Parallel
@@ -41,6 +41,12 @@ class Training:
     context_parallel: int = 1
     pipeline_parallel: int = 1
     recompute: bool = False
+
+    @classmethod
+    def of(cls, job: Any) -> Training:
+        """Of a job's description, as `litctl plan kareus --job` reads it."""
+        said = job["training"]
+        return cls(**{it.name: said[it.name] for it in fields(cls) if it.name in said})
 
     @property
     def parallel(self) -> Parallel:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from litd.overlap.nanobatch import Nanobatch, Weights
     from litd.overlap.network import Beside
-    from litd.overlap.plan import Launches
-    from litd.overlap.turns import Exchange, Stretch, Task
+    from litd.overlap.plan import Launch, Launches
+    from litd.overlap.turns import Exchange, Stretch, Task, Turn
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,29 @@ class Runner:
     ) -> None:
         """Two nanobatches in turns, each over once its computations and its communication are."""
         for turn in turns(stretches):
-            computes, communicates = turn.nanobatch, 1 - turn.nanobatch
-            own = nanobatches[computes]
             launch = launches[turn.partition] if turn.partition else None
-            place = turn.stretch.place(launch.at) if turn.stretch and launch else 0
-            self._compute(turn.tasks[:place], computes, own, weights)
-            finish = None
-            if turn.beside is not None:
-                sms = launch.sms if launch else LIBRARY
-                self._record(Event(communicates, turn.beside, turn.partition, sms))
-                finish = self._network.launch(turn.beside, nanobatches[communicates], sms)
-            self._compute(turn.tasks[place:], computes, own, weights)
-            if finish is not None:
-                finish()
+            self.turn(turn, nanobatches, weights, launch)
+
+    def turn(
+        self,
+        turn: Turn,
+        nanobatches: Sequence[Nanobatch],
+        weights: Weights,
+        launch: Launch | None,
+    ) -> None:
+        """One turn; a communication without a launch begins at once, as the library has it."""
+        computes, communicates = turn.nanobatch, 1 - turn.nanobatch
+        own = nanobatches[computes]
+        place = turn.stretch.place(launch.at) if turn.stretch and launch else 0
+        self._compute(turn.tasks[:place], computes, own, weights)
+        finish = None
+        if turn.beside is not None:
+            sms = launch.sms if launch else LIBRARY
+            self._record(Event(communicates, turn.beside, turn.partition, sms))
+            finish = self._network.launch(turn.beside, nanobatches[communicates], sms)
+        self._compute(turn.tasks[place:], computes, own, weights)
+        if finish is not None:
+            finish()
 
     def _compute(
         self, tasks: Sequence[Task], number: int, nanobatch: Nanobatch, weights: Weights

@@ -67,6 +67,13 @@ class Turn:
             return None
         return self.stretch.prefix + self.stretch.segment.partitions[self.nanobatch]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a partition with all of its computations."""
+        stretch = self.stretch
+        count = 0 if stretch is None else len(stretch.segment.computations)
+        return self.partition is not None and len(self.tasks) == count
+
 
 def forward_stretches(parallel: Parallel, layers: int) -> list[Stretch]:
     """The forward pass of so many blocks."""
