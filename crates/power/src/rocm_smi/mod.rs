@@ -43,7 +43,7 @@ const BACK_END: &str = "rocm_smi";
 const PERMISSION: &str = "the library sets caps for root only: run litd as root";
 
 /// The remedy for a held mutex.
-const MUTEX: &str = "`fuser /dev/shm/rocm_smi_card*` tells who holds it; amd = \"amdgpu\" needs \
+const MUTEX: &str = "`fuser /dev/shm/rocm_smi_*` tells who holds it; amd = \"amdgpu\" needs \
                      no mutex";
 
 /// Finds all AMD GPUs that the library `search.rocm_smi_library` serves.
@@ -61,6 +61,7 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let recipe = Recipe {
         program: search.own_program.clone(),
         library: search.rocm_smi_library.clone(),
+        start: process::start_within(patience),
     };
     let cards = amdgpu::cards(&search.sys, &mut found.notices);
     let asked = recipe.clone();

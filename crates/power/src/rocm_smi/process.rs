@@ -17,8 +17,11 @@ use nix::sys::signal::Signal;
 use super::protocol::{Answer, Cause, LONGEST_LINE, Numbered, Refusal, Request};
 use crate::error::PowerError;
 
-/// How long the library has to set itself up.
+/// How long the library has to set itself up, if a search waits no longer than [`SEARCH`] times that.
 const START: Duration = Duration::from_secs(2);
+
+/// A search that waits longer, as on a machine that has much else to do, leaves the library this part of its time.
+const SEARCH: u32 = 4;
 
 /// How long each call has. With [`START`] and [`TURNS`] as long as litd waits for a device.
 const CALL: Duration = Duration::from_secs(2);
@@ -42,6 +45,13 @@ pub(super) struct Recipe {
     pub program: PathBuf,
     /// The library to load.
     pub library: PathBuf,
+    /// How long the library has to set itself up.
+    pub start: Duration,
+}
+
+/// How long a library has to set itself up for a search that waits so long.
+pub(super) fn start_within(patience: Duration) -> Duration {
+    START.max(patience / SEARCH)
 }
 
 /// A process for one device, or for the list of all; one at a time.
@@ -82,7 +92,7 @@ impl Process {
         }
     }
 
-    /// Asks, and waits for the answer no longer than [`TURNS`], [`START`] and [`CALL`] together. `take` returns
+    /// Asks, and waits for the answer no longer than [`TURNS`], the recipe's `start` and [`CALL`] together. `take` returns
     /// the wanted part of the answer, if it answers this question.
     pub fn ask<T>(
         &mut self,
@@ -153,7 +163,7 @@ impl Process {
             self.failed(text.clone());
             Unanswered::Error(self.error(action, text))
         })?;
-        match running.answer(0, START) {
+        match running.answer(0, self.recipe.start) {
             Ok(Answer::Ready) => Ok(running),
             Ok(Answer::Refused(refusal)) => {
                 let said = running.last_words();

@@ -22,8 +22,9 @@ use crate::domain::{CapRange, Reading};
 /// Where ROCm's own packages have the library, unknown to the dynamic linker.
 const ROCM: &str = "/opt/rocm/lib/librocm_smi64.so";
 
-/// Where the library has its mutexes, one per GPU, for all processes of the node.
-const MUTEXES: (&str, &str) = ("/dev/shm", "rocm_smi_card");
+/// Where the library has its mutexes, one per GPU, for all processes of the node: `rocm_smi_card0` and so on, from
+/// 6.4 on `rocm_smi_renderD128`.
+const MUTEXES: (&str, &str) = ("/dev/shm", "rocm_smi_");
 
 /// How long a GPU's mutex is waited for: other programs hold it for a moment at a time.
 const BUSY: Duration = Duration::from_millis(500);

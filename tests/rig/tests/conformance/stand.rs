@@ -1,6 +1,7 @@
 //! Hardware, drivers over it, and the back end over those.
 
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use litd_power::{
 };
 use litd_power::{discover_within, simulated};
 use litd_rig::{Entry, Fault, Hardware, Rig};
-use litd_rig_sysfs::{Board, Metrics, Mount, obstacle, with_sys_covered};
+use litd_rig_sysfs::{Board, Mount, obstacle, with_sys_covered};
 use litd_sim::Scenario;
 use litd_units::Watts;
 
@@ -29,7 +30,16 @@ pub enum Drivers {
     /// Files below a made-up `/sys` and `/dev`.
     Files(Board),
     /// Files that cover `/sys`, for the real library.
+    Library(Library, Board),
+}
+
+/// A real library of AMD's.
+#[derive(Debug, Clone, Copy)]
+pub enum Library {
+    /// ROCm SMI as this system has it.
     RocmSmi,
+    /// ROCm SMI of another suite of Debian's, with that one's C library: both below `target/tools`, in this folder.
+    RocmSmiOf(&'static str),
 }
 
 /// A node of eight GPUs and two sockets with the drivers of one row.
@@ -57,26 +67,15 @@ impl Stand {
             },
             Drivers::Nvml => Search {
                 sys: rig.install_nvidia_bus().unwrap(),
-                own_program: env!("CARGO_BIN_EXE_litd-rig-node").into(),
+                own_program: OWN_PROGRAM.into(),
                 nvml_library: rig.install_nvml().unwrap(),
                 ..Search::default()
             },
             Drivers::Files(board) => mounted(&rig, board, &mut mount)?.search(),
-            Drivers::RocmSmi => {
-                if !is_installed(ROCM_SMI) {
-                    eprintln!("SKIPPED: there is no {ROCM_SMI}");
-                    return None;
-                }
-                let board = Board {
-                    metrics: Metrics::V1_3,
-                    ..Board::default()
-                };
+            Drivers::Library(library, board) => {
+                let search = library.search(&rig)?;
                 mounted(&rig, board, &mut mount)?;
-                Search {
-                    amd: AmdBackEnd::RocmSmi,
-                    own_program: env!("CARGO_BIN_EXE_litd-rig-node").into(),
-                    ..Search::default()
-                }
+                search
             }
         };
         Some(Self {
@@ -92,7 +91,7 @@ impl Stand {
     /// makes a thread for it is compiled once and not for each of two hundred tests.
     pub fn run(self, duty: fn(&Self, &Row)) {
         match (self.row.drivers, &self.mount) {
-            (Drivers::RocmSmi, Some(mount)) => {
+            (Drivers::Library(..), Some(mount)) => {
                 with_sys_covered(&mount.sys(), || duty(&self, &self.row)).unwrap();
             }
             _ => duty(&self, &self.row),
@@ -186,8 +185,55 @@ impl Stand {
     }
 }
 
+/// The program with the process that has a vendor's library in it.
+const OWN_PROGRAM: &str = env!("CARGO_BIN_EXE_litd-rig-node");
+
 /// The library of ROCm SMI.
 const ROCM_SMI: &str = "librocm_smi64.so.1";
+
+impl Library {
+    /// Where litd is to look, unless the library is not here.
+    fn search(self, rig: &Rig) -> Option<Search> {
+        let (name, suite) = match self {
+            Self::RocmSmi => (ROCM_SMI, None),
+            Self::RocmSmiOf(suite) => (ROCM_SMI, Some(suite)),
+        };
+        let (library, own_program) = match suite {
+            None if is_installed(name) => (name.into(), OWN_PROGRAM.into()),
+            None => {
+                eprintln!("SKIPPED: there is no {name}");
+                return None;
+            }
+            Some(suite) => unpacked(rig, name, suite)?,
+        };
+        Some(Search {
+            amd: AmdBackEnd::RocmSmi,
+            rocm_smi_library: library,
+            own_program,
+            ..Search::default()
+        })
+    }
+}
+
+/// A library that the gate has unpacked, and the program that can load it.
+fn unpacked(rig: &Rig, name: &str, suite: &str) -> Option<(PathBuf, PathBuf)> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tools = here.join("../../target/tools").join(suite);
+    let library = tools.join("usr/lib/x86_64-linux-gnu").join(name);
+    if !library.exists() {
+        eprintln!("SKIPPED: no {name} below {}", tools.display());
+        return None;
+    }
+    let beside = |name: &str, target: &Path| {
+        let link = rig.layout().directory.join(name);
+        symlink(target, &link).unwrap();
+        link
+    };
+    beside("root", &tools);
+    beside("program", OWN_PROGRAM.as_ref());
+    let script = here.join("tests/conformance/with-its-libc");
+    Some((library, beside("with-its-libc", &script)))
+}
 
 fn mounted<'a>(rig: &Rig, board: Board, mount: &'a mut Option<Mount>) -> Option<&'a Mount> {
     if let Some(why) = obstacle() {

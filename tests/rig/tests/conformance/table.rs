@@ -3,7 +3,7 @@
 use litd_power::{DeviceKind, Source};
 use litd_rig_sysfs::{Board, Cpus, MI210, Metrics};
 
-use crate::stand::Drivers;
+use crate::stand::{Drivers, Library};
 
 /// The rig's third GPU and second socket, so that a back end that mixes devices up is seen.
 pub const GPU: usize = 2;
@@ -135,13 +135,17 @@ pub fn amdgpu() -> Row {
 }
 
 /// MI200, whose table of metrics is another.
+fn mi200() -> Board {
+    Board {
+        model: MI210,
+        metrics: Metrics::V1_3,
+        ..Board::default()
+    }
+}
+
 pub fn amdgpu_mi200() -> Row {
     Row {
-        drivers: Drivers::Files(Board {
-            model: MI210,
-            metrics: Metrics::V1_3,
-            ..Board::default()
-        }),
+        drivers: Drivers::Files(mi200()),
         tells: Tells {
             locks: false,
             // Counted in a unit that its table does not name.
@@ -222,7 +226,7 @@ pub fn nvml() -> Row {
 pub fn rocm_smi() -> Row {
     Row {
         backend: "rocm_smi",
-        drivers: Drivers::RocmSmi,
+        drivers: Drivers::Library(Library::RocmSmi, mi200()),
         waits: false,
         tells: Tells {
             locks: false,
@@ -235,5 +239,21 @@ pub fn rocm_smi() -> Row {
             ..simulated_gpu().tells
         },
         ..amdgpu_mi200()
+    }
+}
+
+/// ROCm SMI 6.1.
+pub fn rocm_smi_of_trixie() -> Row {
+    Row {
+        drivers: Drivers::Library(Library::RocmSmiOf("amd-trixie"), mi200()),
+        ..rocm_smi()
+    }
+}
+
+/// ROCm SMI 6.4 and later, whose mutexes may be a process's own, on MI300X, whose metrics older ones don't know.
+pub fn rocm_smi_of_sid() -> Row {
+    Row {
+        drivers: Drivers::Library(Library::RocmSmiOf("amd-sid"), Board::default()),
+        ..rocm_smi()
     }
 }
