@@ -337,6 +337,7 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
     let libraries = [
         ("hardware.nvml_library", &hardware.nvml_library),
         ("hardware.rocm_smi_library", &hardware.rocm_smi_library),
+        ("hardware.amd_smi_library", &hardware.amd_smi_library),
     ];
     let nameless = libraries
         .into_iter()

@@ -79,6 +79,8 @@ pub struct Hardware {
     pub nvml_library: PathBuf,
     /// ROCm SMI: a name or a path.
     pub rocm_smi_library: PathBuf,
+    /// AMD SMI: a name or a path.
+    pub amd_smi_library: PathBuf,
     /// The node's power: the file of `litd-node-power`, which may be absent.
     pub node_power: PathBuf,
     /// The socket of stand-in hardware, for tests, which then replaces all real hardware.
@@ -97,6 +99,7 @@ impl Default for Hardware {
             proc: usual.proc,
             nvml_library: usual.nvml_library,
             rocm_smi_library: usual.rocm_smi_library,
+            amd_smi_library: usual.amd_smi_library,
             node_power: "/run/litd-node-power/reading.json".into(),
             simulated: None,
         }
@@ -116,6 +119,7 @@ impl Hardware {
             cpus: self.cpus,
             nvml_library: self.nvml_library.clone(),
             rocm_smi_library: self.rocm_smi_library.clone(),
+            amd_smi_library: self.amd_smi_library.clone(),
             ..Search::default()
         }
     }

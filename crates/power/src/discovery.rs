@@ -30,6 +30,8 @@ pub struct Search {
     pub nvml_library: PathBuf,
     /// ROCm SMI: a name that the dynamic linker finds, or a path.
     pub rocm_smi_library: PathBuf,
+    /// AMD SMI: a name that the dynamic linker finds, or a path.
+    pub amd_smi_library: PathBuf,
     /// The program that calls [`rocm_smi::serve`] when its first argument is [`rocm_smi::COMMAND`], and
     /// [`nvml::look`] when it is [`nvml::LOOK`], [`nvml::keep`] when it is [`nvml::KEEP`].
     pub own_program: PathBuf,
@@ -49,6 +51,7 @@ impl Default for Search {
             cpus: true,
             nvml_library: "libnvidia-ml.so.1".into(),
             rocm_smi_library: "librocm_smi64.so.1".into(),
+            amd_smi_library: "libamd_smi.so.27".into(),
             // The running program, also after its file was replaced by another version.
             own_program: "/proc/self/exe".into(),
             kept: None,
@@ -65,6 +68,8 @@ pub enum AmdBackEnd {
     Amdgpu,
     /// The library `librocm_smi64`, in a process of its own.
     RocmSmi,
+    /// The library `libamd_smi`, which succeeds that one, in a process of its own.
+    AmdSmi,
     /// No back end: AMD GPUs are left alone.
     Off,
 }
@@ -253,7 +258,9 @@ pub fn discover_in_parts(
     match source {
         Source::Amd => match search.amd {
             AmdBackEnd::Amdgpu => found(amdgpu::discover_within(search, patience)),
-            AmdBackEnd::RocmSmi => found(rocm_smi::discover_within(search, patience)),
+            AmdBackEnd::RocmSmi | AmdBackEnd::AmdSmi => {
+                found(rocm_smi::discover_within(search, patience))
+            }
             AmdBackEnd::Off => {}
         },
         Source::Nvidia => match search.nvidia {

@@ -5,7 +5,7 @@
 //! deadline.
 //!
 //! - [`amdgpu`]: AMD GPUs through sysfs, the default;
-//! - [`rocm_smi`]: AMD GPUs through ROCm SMI;
+//! - [`rocm_smi`]: AMD GPUs through ROCm SMI or AMD SMI;
 //! - [`nvml`]: NVIDIA GPUs;
 //! - [`powercap`]: Intel CPU sockets;
 //! - [`hsmp`]: AMD EPYC sockets;

@@ -42,5 +42,5 @@ macro_rules! back_ends {
 back_ends! {
     simulated_gpu simulated_cpu
     amdgpu amdgpu_mi200 powercap hsmp_hwmon hsmp_device
-    nvml rocm_smi rocm_smi_of_trixie rocm_smi_of_sid
+    nvml rocm_smi rocm_smi_of_trixie rocm_smi_of_sid amd_smi_of_sid
 }

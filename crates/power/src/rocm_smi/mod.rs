@@ -1,10 +1,12 @@
-//! AMD GPUs through ROCm SMI (`librocm_smi64`).
+//! AMD GPUs through AMD's management libraries: ROCm SMI (`librocm_smi64`) and AMD SMI (`libamd_smi`), which succeeds
+//! it.
 //!
-//! The library aborts on GPUs that it does not expect, and anybody on the node can block it: its mutexes in
+//! A library aborts on GPUs that it does not expect, and anybody on the node can block it: mutexes of ROCm SMI in
 //! `/dev/shm` are open to all. So it is never loaded into litd's own process. Each GPU has a process of litd's
 //! program with the library in it, started at its first use, asked over a socket with a deadline, and killed and
 //! started again where it fails. A failure of one GPU's process costs that GPU one error.
 
+mod make;
 mod process;
 mod protocol;
 mod server;
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 use litd_units::Watts;
 use nix::unistd::geteuid;
 
+use self::make::Make;
 use self::process::{Process, Recipe, Unanswered};
 use self::protocol::{Answer, Cause, Description, Refusal, Request};
 use crate::amdgpu::{self, address::Address, clients::Clients, holders::Nodes};
@@ -36,9 +39,6 @@ pub fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     server::serve(arguments)
 }
 
-/// The back end's name in identities.
-const BACK_END: &str = "rocm_smi";
-
 /// The remedy for a cap without permission.
 const PERMISSION: &str = "the library sets caps for root only: run litd as root";
 
@@ -46,7 +46,7 @@ const PERMISSION: &str = "the library sets caps for root only: run litd as root"
 const MUTEX: &str = "`fuser /dev/shm/rocm_smi_*` tells who holds it; amd = \"amdgpu\" needs \
                      no mutex";
 
-/// Finds all AMD GPUs that the library `search.rocm_smi_library` serves.
+/// Finds all AMD GPUs that the library serves which `search.amd` names.
 #[must_use]
 pub fn discover(search: &Search) -> Inventory {
     discover_within(search, PATIENCE)
@@ -58,9 +58,11 @@ pub fn discover(search: &Search) -> Inventory {
 pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let deadline = Instant::now() + patience;
     let mut found = Inventory::default();
+    let make = Make::of(search);
     let recipe = Recipe {
         program: search.own_program.clone(),
-        library: search.rocm_smi_library.clone(),
+        make,
+        library: make.library(search),
         start: process::start_within(patience),
     };
     let cards = amdgpu::cards(&search.sys, &mut found.notices);
@@ -68,13 +70,17 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let names = match late::within(patience / 2, move || list(&asked)) {
         Some(Ok(names)) => names,
         Some(Err(unanswered)) => {
-            found.notices.push(without_library(search, unanswered));
+            found.notices.push(without_library(&recipe, unanswered));
             return found;
         }
         None => amdgpu::with_caps(&search.sys).collect(),
     };
     if names.is_empty() {
-        let notice = Notice::new(Severity::Info, "AMD GPUs", "ROCm SMI lists none");
+        let notice = Notice::new(
+            Severity::Info,
+            "AMD GPUs",
+            format!("{} lists none", make.name()),
+        );
         found
             .notices
             .push(notice.remedy("`modprobe amdgpu`, if the node has some"));
@@ -85,14 +91,16 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     let mut candidates = Vec::new();
     for name in names {
         let Ok(address) = name.parse::<Address>() else {
-            let text = "ROCm SMI calls a GPU so, which is no PCI address: it is left alone";
+            let library = make.name();
+            let text =
+                format!("{library} calls a GPU so, which is no PCI address: it is left alone");
             found.notices.push(Notice::new(Severity::Error, name, text));
             continue;
         };
         let device = cards.get(&address).cloned();
         let device = device.unwrap_or_else(|| search.sys.join("bus/pci/devices").join(&name));
         let identity = Identity {
-            backend: BACK_END.into(),
+            backend: make.back_end().into(),
             ..amdgpu::unasked(&device, address, driver.clone())
         };
         let (search, recipe, clients) = (search.clone(), recipe.clone(), clients.clone());
@@ -133,8 +141,9 @@ fn ask(
     let mut process = Process::new(recipe.clone(), name.clone());
     let description = describe(&mut process, name.clone(), &mut notices);
     let driver = node::driver(&search.sys, &search.proc, "amdgpu");
+    let make = recipe.make;
     let gpu = Gpu {
-        identity: identity(device, address, description, driver),
+        identity: identity(make, device, address, description, driver),
         process: Process::new(recipe.clone(), name),
         address,
         device: device.to_owned(),
@@ -156,8 +165,8 @@ fn list(recipe: &Recipe) -> Result<Vec<String>, Unanswered> {
 }
 
 /// Why no GPU is found, and the remedy.
-fn without_library(search: &Search, unanswered: Unanswered) -> Notice {
-    let library = search.rocm_smi_library.display();
+fn without_library(recipe: &Recipe, unanswered: Unanswered) -> Notice {
+    let (make, library) = (recipe.make, recipe.library.display());
     let (text, remedy) = match unanswered {
         Unanswered::Refused(Refusal {
             cause: Cause::Load,
@@ -165,8 +174,11 @@ fn without_library(search: &Search, unanswered: Unanswered) -> Notice {
         }) => (
             text,
             format!(
-                "install ROCm SMI (Debian: librocm-smi64-1), say where {library} is with \
-                 rocm_smi_library, or use amd = \"amdgpu\", which needs no library"
+                "install {} (Debian: {}), say where {library} is with {}_library, or use \
+                 amd = \"amdgpu\", which needs no library",
+                make.name(),
+                make.package(),
+                make.back_end()
             ),
         ),
         Unanswered::Refused(refusal) => (
@@ -202,7 +214,13 @@ fn describe(process: &mut Process, device: String, notices: &mut Vec<Notice>) ->
 }
 
 /// The identity by the driver's files, and by the library where it has more.
-fn identity(device: &Path, address: Address, description: Description, known: String) -> Identity {
+fn identity(
+    make: Make,
+    device: &Path,
+    address: Address,
+    description: Description,
+    known: String,
+) -> Identity {
     let Description {
         unique_id,
         serial,
@@ -213,13 +231,15 @@ fn identity(device: &Path, address: Address, description: Description, known: St
         Some(version) => format!("amdgpu {version}"),
         None => known,
     };
+    // AMD SMI asks libdrm for it, too, which wants the GPU's device node.
+    let unique_id = unique_id.or_else(|| amdgpu::unique_id(device));
     let identity = amdgpu::identity(device, address, unique_id, driver);
     // Without a list of names the library gives the model's number.
     let named = model.filter(|model| !model.starts_with("0x"));
     Identity {
         serial: serial.or(identity.serial),
         model: named.unwrap_or(identity.model),
-        backend: BACK_END.into(),
+        backend: make.back_end().into(),
         ..identity
     }
 }
@@ -319,7 +339,8 @@ impl PowerDomain for Gpu {
             // The library did not describe the GPU when it was found.
             let name = self.name();
             let description = describe(&mut self.process, name, &mut Vec::new());
-            self.identity = identity(&self.device, self.address, description, driver);
+            let make = self.process.make();
+            self.identity = identity(make, &self.device, self.address, description, driver);
             return Ok(self.identity.clone());
         }
         // The driver tells the partitions; the library's names stay.

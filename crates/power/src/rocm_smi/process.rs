@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use super::make::Make;
 use super::protocol::{Answer, Cause, LONGEST_LINE, Numbered, Refusal, Request};
 use crate::error::PowerError;
 
@@ -43,7 +44,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub(super) struct Recipe {
     /// The program, which calls [`super::serve`].
     pub program: PathBuf,
-    /// The library to load.
+    /// The library to load: which, and where it is.
+    pub make: Make,
     pub library: PathBuf,
     /// How long the library has to set itself up.
     pub start: Duration,
@@ -132,6 +134,11 @@ impl Process {
         }
     }
 
+    /// The library in it.
+    pub fn make(&self) -> Make {
+        self.recipe.make
+    }
+
     /// Ends the process, if there is one.
     pub fn close(&mut self) {
         if let Some(running) = self.running.take() {
@@ -151,7 +158,10 @@ impl Process {
             && let Some(left) = until.checked_duration_since(Instant::now())
         {
             let left = left.as_secs_f64();
-            let text = format!("{before}; ROCm SMI is started again in {left:.1} s");
+            let text = format!(
+                "{before}; {} is started again in {left:.1} s",
+                self.recipe.make.name()
+            );
             return Err(Unanswered::Error(self.error(action, text)));
         }
         let _turn = turn();
@@ -195,19 +205,20 @@ impl Process {
     fn lose(&mut self, mut running: Running, failure: Failure, action: &'static str) -> PowerError {
         let said = running.last_words();
         let status = self.end(running);
+        let library = self.recipe.make.name();
         let text = match &failure {
             Failure::Silence(time) => {
                 let seconds = time.as_secs_f64();
-                self.failed(format!("ROCm SMI has not answered for {seconds:.1} s"));
+                self.failed(format!("{library} has not answered for {seconds:.1} s"));
                 let device = self.name.clone();
                 return PowerError::Timeout { device, seconds };
             }
             Failure::End => {
                 let status = status.map_or("has ended".into(), ended);
-                join(format!("the process with ROCm SMI {status}"), said)
+                join(format!("the process with {library} {status}"), said)
             }
             Failure::Nonsense(what) => join(
-                format!("the process with ROCm SMI said nonsense: {what}"),
+                format!("the process with {library} said nonsense: {what}"),
                 said,
             ),
         };
@@ -306,6 +317,7 @@ impl Running {
         let child = Command::new(&recipe.program)
             .arg0("litd")
             .arg(super::COMMAND)
+            .arg(recipe.make.back_end())
             .arg(&recipe.library)
             .arg(std::process::id().to_string())
             .stdin(OwnedFd::from(theirs))

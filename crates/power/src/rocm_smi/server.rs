@@ -10,17 +10,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use litd_bindings::rocm_smi::{Error, Gpu, RocmSmi, Sensor, Status};
+use litd_bindings::{Error, Gpu, Library, Meaning, Sensor};
 use litd_units::Watts;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::getppid;
 
+use super::make::Make;
 use super::protocol::{Answer, Cause, Description, Numbered, Refusal, Request};
 use crate::domain::{CapRange, Reading};
-
-/// Where ROCm's own packages have the library, unknown to the dynamic linker.
-const ROCM: &str = "/opt/rocm/lib/librocm_smi64.so";
 
 /// Where the library has its mutexes, one per GPU, for all processes of the node: `rocm_smi_card0` and so on, from
 /// 6.4 on `rocm_smi_renderD128`.
@@ -33,14 +31,20 @@ const BUSY: Duration = Duration::from_millis(500);
 const RESOLUTION: Watts = Watts(1.0);
 
 /// Answers requests on standard input, which is a socket, until it is closed or the parent ends.
-/// `arguments` are the library and the parent's process id.
+/// `arguments` are the back end, its library and the parent's process id.
 pub(super) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
-    let (Some(library), Some(parent)) = (arguments.next(), arguments.next()) else {
+    let (Some(back_end), Some(library), Some(parent)) =
+        (arguments.next(), arguments.next(), arguments.next())
+    else {
+        return ExitCode::FAILURE;
+    };
+    let Some(make) = back_end.to_str().and_then(Make::called) else {
+        eprintln!("no library of AMD's is called {}", back_end.display());
         return ExitCode::FAILURE;
     };
     let parent = parent.to_str().and_then(|pid| pid.parse().ok());
-    match attend(parent).and_then(|()| converse(Path::new(&library))) {
+    match attend(make, parent).and_then(|()| converse(make, Path::new(&library))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -50,7 +54,7 @@ pub(super) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Makes this process end when its parent does, and only then.
-fn attend(parent: Option<i32>) -> io::Result<()> {
+fn attend(make: Make, parent: Option<i32>) -> io::Result<()> {
     // Needed also while it hangs in the library and does not see that its socket is closed.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if parent != Some(getppid().as_raw()) {
@@ -65,27 +69,34 @@ fn attend(parent: Option<i32>) -> io::Result<()> {
     signals.thread_block()?;
     // The library's crashes are expected, and core dumps would delay the restart.
     prctl::set_dumpable(false)?;
-    prctl::set_name(c"litd-rocm-smi")?;
+    prctl::set_name(match make {
+        Make::RocmSmi => c"litd-rocm-smi",
+        Make::AmdSmi => c"litd-amd-smi",
+    })?;
     Ok(())
 }
 
-fn converse(library: &Path) -> io::Result<()> {
+fn converse(make: Make, library: &Path) -> io::Result<()> {
     let socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut requests = BufReader::with_capacity(1024, socket.try_clone()?);
     let mut answers = Answers { socket };
     remove_mutexes();
-    let smi = match open(library) {
+    let smi = match make.open(library) {
         Ok(smi) => smi,
         Err(error) => {
             let cause = match error {
                 Error::Refused { .. } => Cause::Init,
-                Error::Load { .. } | Error::Missing(_) => Cause::Load,
+                Error::Load { .. } | Error::Missing(_) | Error::Version { .. } => Cause::Load,
             };
             return answers.send(0, Answer::Refused(refusal(cause, &error)));
         }
     };
     let named = Vec::new();
-    let mut gpus = Gpus { smi: &smi, named };
+    let mut gpus = Gpus {
+        make,
+        smi: smi.as_ref(),
+        named,
+    };
     answers.send(0, Answer::Ready)?;
     let mut line = Vec::new();
     while requests.read_until(b'\n', &mut line)? > 0 {
@@ -130,21 +141,11 @@ impl Answers {
     }
 }
 
-fn open(library: &Path) -> Result<RocmSmi, Error> {
-    let is_name = library.components().count() == 1 && !library.is_absolute();
-    match RocmSmi::open(library) {
-        Err(Error::Load { library, cause }) if is_name => match RocmSmi::open(Path::new(ROCM)) {
-            Err(Error::Load { .. }) => Err(Error::Load { library, cause }),
-            other => other,
-        },
-        other => other,
-    }
-}
-
 /// The library's GPUs, by their addresses.
 struct Gpus<'l> {
-    smi: &'l RocmSmi,
-    named: Vec<(String, Gpu<'l>)>,
+    make: Make,
+    smi: &'l dyn Library,
+    named: Vec<(String, Box<dyn Gpu + 'l>)>,
 }
 
 impl<'l> Gpus<'l> {
@@ -174,20 +175,20 @@ impl<'l> Gpus<'l> {
         addresses.collect()
     }
 
-    fn find(&mut self, device: &str, patience: &Patience) -> Result<Gpu<'l>, Refusal> {
+    fn find(&mut self, device: &str, patience: &Patience) -> Result<&dyn Gpu, Refusal> {
         let unnamed = match self.at(device) {
-            Some(at) => return Ok(self.named[at].1),
+            Some(_) => Ok(()),
             None => patience.ask(|| match self.name() {
                 Err(_) if self.at(device).is_some() => Ok(()),
                 other => other,
             }),
         };
         match (self.at(device), unnamed) {
-            (Some(at), _) => Ok(self.named[at].1),
+            (Some(at), _) => Ok(self.named[at].1.as_ref()),
             (None, Err(error)) => Err(refused(error)),
             (None, Ok(())) => Err(Refusal {
                 cause: Cause::Gone,
-                text: "ROCm SMI does not list it".into(),
+                text: format!("{} does not list it", self.make.name()),
             }),
         }
     }
@@ -234,22 +235,20 @@ impl Patience {
 }
 
 fn is_busy(error: &Error) -> bool {
-    error.status() == Some(Status::BUSY)
+    error.meaning() == Some(Meaning::Busy)
 }
 
 fn answer(gpus: &mut Gpus, request: &Request, patience: &Patience) -> Result<Answer, Refusal> {
-    let smi = gpus.smi;
-    let mut find = |device| gpus.find(device, patience);
     let answer = match request {
         Request::List => return Ok(Answer::Devices(gpus.addresses(patience))),
         Request::Describe(device) => {
-            describe(smi, find(device)?, patience).map(Answer::Description)
+            describe(gpus.find(device, patience)?, patience).map(Answer::Description)
         }
-        Request::Range(device) => range(find(device)?, patience).map(Answer::Range),
-        Request::Cap(device) => cap(find(device)?, patience).map(Answer::Cap),
-        Request::Read(device) => read(find(device)?, patience).map(Answer::Reading),
+        Request::Range(device) => range(gpus.find(device, patience)?, patience).map(Answer::Range),
+        Request::Cap(device) => cap(gpus.find(device, patience)?, patience).map(Answer::Cap),
+        Request::Read(device) => read(gpus.find(device, patience)?, patience).map(Answer::Reading),
         Request::Set(device, watts) => {
-            let gpu = find(device)?;
+            let gpu = gpus.find(device, patience)?;
             let set = patience.ask(|| gpu.set_cap(*watts));
             set.and_then(|()| cap(gpu, patience)).map(Answer::Cap)
         }
@@ -259,11 +258,11 @@ fn answer(gpus: &mut Gpus, request: &Request, patience: &Patience) -> Result<Ans
 
 /// Why the library refuses a request.
 fn refused(error: Error) -> Refusal {
-    let cause = match error.status() {
-        Some(Status::INVALID_ARGUMENTS | Status::OUT_OF_BOUNDS) => Cause::OutOfRange,
-        Some(Status::PERMISSION) => Cause::Permission,
-        Some(Status::BUSY) => Cause::Busy,
-        _ => Cause::Other,
+    let cause = match error.meaning() {
+        Some(Meaning::OutOfRange) => Cause::OutOfRange,
+        Some(Meaning::Permission) => Cause::Permission,
+        Some(Meaning::Busy) => Cause::Busy,
+        Some(Meaning::NotSupported | Meaning::Other) | None => Cause::Other,
     };
     refusal(cause, &error)
 }
@@ -275,35 +274,35 @@ fn refusal(cause: Cause, error: &Error) -> Refusal {
     }
 }
 
-fn describe(smi: &RocmSmi, gpu: Gpu, patience: &Patience) -> Result<Description, Error> {
+fn describe(gpu: &dyn Gpu, patience: &Patience) -> Result<Description, Error> {
     let named = |text: Option<String>| text.filter(|text| !text.is_empty());
     Ok(Description {
         unique_id: patience.told(|| gpu.unique_id())?.filter(|&id| id != 0),
         serial: named(patience.told(|| gpu.serial_number())?),
         model: named(patience.told(|| gpu.name())?),
-        driver: named(patience.told(|| smi.driver_version())?),
+        driver: named(patience.told(|| gpu.driver_version())?),
     })
 }
 
-fn range(gpu: Gpu, patience: &Patience) -> Result<CapRange, Error> {
+fn range(gpu: &dyn Gpu, patience: &Patience) -> Result<CapRange, Error> {
     let range = patience.ask(|| gpu.range())?;
     Ok(CapRange {
         lowest: range.lowest,
         highest: range.highest,
         // Older drivers don't tell; the highest is what most GPUs start with.
         default: match patience.ask(|| gpu.default_cap()) {
-            Err(error) if error.status() == Some(Status::NOT_SUPPORTED) => range.highest,
+            Err(error) if error.meaning() == Some(Meaning::NotSupported) => range.highest,
             other => other?,
         },
         resolution: RESOLUTION,
     })
 }
 
-fn cap(gpu: Gpu, patience: &Patience) -> Result<Watts, Error> {
+fn cap(gpu: &dyn Gpu, patience: &Patience) -> Result<Watts, Error> {
     patience.ask(|| gpu.cap())
 }
 
-fn read(gpu: Gpu, patience: &Patience) -> Result<Reading, Error> {
+fn read(gpu: &dyn Gpu, patience: &Patience) -> Result<Reading, Error> {
     // MI300X has no sensor at its edge.
     let mut temperature = None;
     for sensor in [Sensor::Junction, Sensor::Edge] {

@@ -40,6 +40,8 @@ pub enum Library {
     RocmSmi,
     /// ROCm SMI of another suite of Debian's, with that one's C library: both below `target/tools`, in this folder.
     RocmSmiOf(&'static str),
+    /// AMD SMI of such a suite.
+    AmdSmiOf(&'static str),
 }
 
 /// A node of eight GPUs and two sockets with the drivers of one row.
@@ -191,12 +193,16 @@ const OWN_PROGRAM: &str = env!("CARGO_BIN_EXE_litd-rig-node");
 /// The library of ROCm SMI.
 const ROCM_SMI: &str = "librocm_smi64.so.1";
 
+/// The library of AMD SMI.
+const AMD_SMI: &str = "libamd_smi.so.27";
+
 impl Library {
     /// Where litd is to look, unless the library is not here.
     fn search(self, rig: &Rig) -> Option<Search> {
         let (name, suite) = match self {
             Self::RocmSmi => (ROCM_SMI, None),
             Self::RocmSmiOf(suite) => (ROCM_SMI, Some(suite)),
+            Self::AmdSmiOf(suite) => (AMD_SMI, Some(suite)),
         };
         let (library, own_program) = match suite {
             None if is_installed(name) => (name.into(), OWN_PROGRAM.into()),
@@ -206,11 +212,21 @@ impl Library {
             }
             Some(suite) => unpacked(rig, name, suite)?,
         };
-        Some(Search {
-            amd: AmdBackEnd::RocmSmi,
-            rocm_smi_library: library,
+        let usual = Search {
             own_program,
             ..Search::default()
+        };
+        Some(match self {
+            Self::RocmSmi | Self::RocmSmiOf(_) => Search {
+                amd: AmdBackEnd::RocmSmi,
+                rocm_smi_library: library,
+                ..usual
+            },
+            Self::AmdSmiOf(_) => Search {
+                amd: AmdBackEnd::AmdSmi,
+                amd_smi_library: library,
+                ..usual
+            },
         })
     }
 }

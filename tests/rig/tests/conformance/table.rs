@@ -257,3 +257,12 @@ pub fn rocm_smi_of_sid() -> Row {
         ..rocm_smi()
     }
 }
+
+/// AMD SMI 27, on MI300X.
+pub fn amd_smi_of_sid() -> Row {
+    Row {
+        backend: "amd_smi",
+        drivers: Drivers::Library(Library::AmdSmiOf("amd-sid"), Board::default()),
+        ..rocm_smi()
+    }
+}
