@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use litd_power::{Inventory, PowerError, Sharing, rocm_smi};
+use litd_power::{AmdBackEnd, Inventory, PowerError, Search, Sharing, rocm_smi};
 use litd_units::{Celsius, Watts};
 
 use crate::node::{self, LITD};
 use crate::read;
-use crate::stand_in::Library;
+use crate::stand_in::{self, Library};
 
 /// The library's two GPUs; the second of them has two partitions.
 fn discover(library: &Library, program: &Path) -> Inventory {
@@ -176,4 +176,28 @@ fn a_program_that_is_not_there_is_named() {
     assert!(found.domains.is_empty());
     let text = found.notices[0].to_string();
     assert!(text.contains("/no/such/litd"), "{text}");
+}
+
+/// Structures of another version would be misread.
+#[test]
+fn an_amd_smi_of_an_unknown_version_is_refused_with_those_that_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    for (version, reason) in [
+        (25, "version 25; litd knows 26 and 27"),
+        (28, "version 28; litd knows 26 and 27"),
+        // A known one: what this one lacks is missed next.
+        (27, "no amdsmi_init"),
+    ] {
+        let search = Search {
+            amd: AmdBackEnd::AmdSmi,
+            amd_smi_library: stand_in::amd_smi_of(version, folder.path()),
+            ..node::search(Path::new("none"), LITD.as_ref())
+        };
+        let found = rocm_smi::discover(&search);
+        assert!(found.domains.is_empty(), "{version}");
+        let text = found.notices[0].to_string();
+        assert!(text.contains(reason), "{text}");
+        assert!(text.contains("amd_smi_library"), "{text}");
+        assert!(text.contains("libamd-smi27"), "{text}");
+    }
 }

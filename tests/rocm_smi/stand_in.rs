@@ -59,6 +59,16 @@ impl Library {
     }
 }
 
+/// A library that calls itself AMD SMI of this version, in the folder.
+pub fn amd_smi_of(version: u32, folder: &Path) -> PathBuf {
+    let path = folder.join("libamd_smi.so");
+    let source = format!(
+        "unsigned amdsmi_get_lib_version(unsigned *version) {{ *version = {version}; return 0; }}\n"
+    );
+    compile(&source, &path, &["-shared", "-fPIC"]);
+    path
+}
+
 fn compile(source: &str, output: &Path, flags: &[&str]) {
     let file = output.with_extension("c");
     fs::write(&file, source).unwrap();
