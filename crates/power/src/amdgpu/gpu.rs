@@ -9,7 +9,7 @@ use super::address::Address;
 use super::clients::Clients;
 use super::clocks::{ClockError, Clocks};
 use super::holders::Nodes;
-use super::metrics::{Limiter, Metrics};
+use super::metrics::{self, Limiter, Metrics};
 use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Reading, Throttle};
 use crate::error::PowerError;
 use crate::holder::Holder;
@@ -72,6 +72,12 @@ impl Files {
             metrics: Attribute::new(device.join("gpu_metrics")),
             clocks: Clocks::find(device),
         }
+    }
+
+    /// What its table of metrics is, if it is one that litd does not know.
+    pub fn unknown_metrics(&mut self) -> Option<String> {
+        let mut buffer = [0; sysfs::PAGE + 1];
+        metrics::unknown(self.metrics.read(&mut buffer).ok()?)
     }
 
     pub fn cap(&mut self) -> &mut Attribute {

@@ -3,7 +3,7 @@
 //! The table begins with its size in bytes (2 bytes), a format and a content revision (1 each); all is in the
 //! machine's byte order, little-endian wherever amdgpu runs. Values that a GPU does not tell are all ones.
 //! Layouts: Linux, `drivers/gpu/drm/amd/include/kgd_pp_interface.h`, the structures `gpu_metrics_v1_3` to
-//! `gpu_metrics_v1_9`. Other revisions are ignored.
+//! `gpu_metrics_v1_9`. Other revisions, and known ones of another size, are ignored, which [`unknown`] says.
 
 use litd_units::Joules;
 
@@ -59,19 +59,39 @@ struct Layout {
     residency: Option<usize>,
 }
 
-/// The layout of a table, by its revision and size.
+/// The layout of a table, by its revision and size. A revision may be changed without a new number, as 6 was: a table
+/// of another size has other offsets.
 fn layout(content: u8, size: usize) -> Option<Layout> {
     let (energy, residency) = match (content, size) {
-        (4, _) => (24, None),
-        (5, _) => (88, None),
-        // Revision 6 was changed once without a new number.
+        (4, 288) => (24, None),
+        (5, 360) => (88, None),
         (6, 384) => (88, Some(104)),
         (6, 1656 | 1664) => (16, Some(32)),
-        (7 | 8, _) => (24, Some(40)),
+        (7, 2208) | (8, 3872) => (24, Some(40)),
         _ => return None,
     };
     Some(Layout { energy, residency })
 }
+
+/// Size, format and revision of a table, if it has them.
+fn header(table: &[u8]) -> Option<(usize, u8, u8)> {
+    Some((u16_at(table, 0)?.into(), *table.get(2)?, *table.get(3)?))
+}
+
+/// What a table is whose revision is unknown here, in words.
+pub(super) fn unknown(table: &[u8]) -> Option<String> {
+    let (size, format, content) = header(table)?;
+    let is_known = match (format, content) {
+        (1, 3) => size == SIZE_OF_1_3,
+        (1, 9) => true,
+        (1, _) => layout(content, size).is_some(),
+        _ => false,
+    };
+    (!is_known).then(|| format!("revision {format}.{content} of {size} bytes"))
+}
+
+/// The size of revision 1.3.
+const SIZE_OF_1_3: usize = 120;
 
 /// The offset of the limiters in revision 1.3.
 const INDEPENDENT_STATUS: usize = 112;
@@ -82,12 +102,11 @@ const ENERGY_UNIT: f64 = 1.0 / 65536.0;
 impl Metrics {
     /// Reads a table. Malformed tables and unknown revisions give an empty result.
     pub fn parse(table: &[u8]) -> Self {
-        let header = (u16_at(table, 0), table.get(2), table.get(3));
-        let (Some(size), Some(&format), Some(&content)) = header else {
+        let Some((size, format, content)) = header(table) else {
             return Self::default();
         };
-        let size = usize::from(size);
         match (format, content) {
+            (1, 3) if size != SIZE_OF_1_3 => Self::default(),
             (1, 3) => Self {
                 energy: None,
                 limits: u64_at(table, INDEPENDENT_STATUS).map_or(Limits::Unknown, Limits::Now),
@@ -360,7 +379,7 @@ mod tests {
 
     #[test]
     fn energy_is_counted_in_parts_of_a_joule() {
-        for (size, content, at) in [(264, 4, 24), (336, 5, 88), (1664, 6, 16), (2208, 7, 24)] {
+        for (size, content, at) in [(288, 4, 24), (360, 5, 88), (1664, 6, 16), (2208, 7, 24)] {
             let mut table = table(size, content);
             put(&mut table, at, (65536u64 * 250).to_le_bytes());
             assert_eq!(
@@ -383,6 +402,33 @@ mod tests {
         assert_eq!(Metrics::parse(&apu), Metrics::default());
         // A size that no kernel uses for this revision.
         assert_eq!(Metrics::parse(&table(500, 6)), Metrics::default());
+    }
+
+    #[test]
+    fn a_table_that_is_not_read_is_named() {
+        for (size, content) in [(120, 3), (288, 4), (360, 5), (384, 6), (1656, 6), (1664, 6)] {
+            assert_eq!(unknown(&table(size, content)), None, "1.{content}");
+        }
+        for (size, content) in [(2208, 7), (3872, 8), (9, 9)] {
+            assert_eq!(unknown(&table(size, content)), None, "1.{content}");
+        }
+        for (size, content) in [
+            (96, 1),
+            (96, 3),
+            (288, 5),
+            (360, 4),
+            (2208, 8),
+            (3872, 7),
+            (9, 10),
+        ] {
+            let mut table = table(size, content);
+            let named = format!("revision 1.{content} of {size} bytes");
+            assert_eq!(unknown(&table), Some(named));
+            // Whatever stands where another revision has its values.
+            table[4..].fill(7);
+            assert_eq!(Metrics::parse(&table), Metrics::default(), "1.{content}");
+        }
+        assert_eq!(unknown(&[]), None);
     }
 
     fn listed(attributes: &[(u64, u64, u64, &[u8])]) -> Vec<u8> {

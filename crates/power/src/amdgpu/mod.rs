@@ -244,6 +244,16 @@ fn examine(
             sysfs::PERMISSION,
         );
     }
+    if let Some(table) = files.unknown_metrics() {
+        notice(
+            Severity::Warning,
+            format!(
+                "its gpu_metrics is {table}, which this litd does not know: it takes nothing from it, and the \
+                 GPU's limiter from its power"
+            ),
+            "look for a newer litd",
+        );
+    }
     if identity.sharing == Sharing::Partitioned {
         notice(
             Severity::Info,

@@ -23,6 +23,19 @@ use crate::error::PowerError;
 use crate::holder::{Holder, Processes};
 use crate::sysfs;
 
+/// Fields from this number on were renumbered between releases of NVML's header: a driver may answer with another value
+/// than was asked for. So none of them is asked for, unless the driver's version is known.
+const RENUMBERED: u32 = 251;
+
+/// The power of this moment.
+const POWER: FieldId = field(NVML_FI_DEV_POWER_INSTANT);
+
+/// A field that means the same to every driver. All fields that litd asks for are made here, when litd is compiled.
+const fn field(number: u32) -> FieldId {
+    assert!(number < RENUMBERED, "this field was renumbered");
+    FieldId(number)
+}
+
 /// NVML takes milliwatts and does not tell how the firmware rounds them; `nvidia-smi` and its peers set whole
 /// watts.
 const RESOLUTION: Watts = Watts(1.0);
@@ -350,7 +363,7 @@ fn watts(milliwatts: u32) -> Watts {
 
 /// The present power where the driver tells it; else its usual value, which H100 averages over a second.
 fn power(device: &Device<'_>) -> Option<Watts> {
-    let fields = device.field_values_for(&[FieldId(NVML_FI_DEV_POWER_INSTANT)]);
+    let fields = device.field_values_for(&[POWER]);
     let field = fields.ok().and_then(|mut fields| fields.pop()?.ok());
     match field.map(|field| field.value) {
         // A GPU that draws 0 W does not exist: an old driver has left the field alone.

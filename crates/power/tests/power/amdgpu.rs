@@ -259,6 +259,28 @@ fn what_limits_a_gpu_is_told_from_two_tables() {
 }
 
 #[test]
+fn a_table_of_metrics_that_litd_does_not_know_is_named_and_not_read() {
+    let tree = one();
+    let file = format!("{}/gpu_metrics", device(ADDRESS));
+    let mut table = metrics(65536 * 7, [1000, 0, 900, 0, 0, 0]);
+    table[3] = 10;
+    tree.put(&file, &table);
+    let found = discover(&tree.search());
+    let notice = notice(&found, Severity::Warning);
+    assert_eq!(notice.subject, ADDRESS);
+    assert!(
+        notice.text.contains("revision 1.10 of 2208 bytes"),
+        "{notice}"
+    );
+    let reading = only(found).read().unwrap();
+    assert_eq!((reading.energy, reading.power_limited), (None, None));
+    // One that it knows is not worth a word.
+    table[3] = 7;
+    tree.put(&file, &table);
+    assert_eq!(discover(&tree.search()).notices, []);
+}
+
+#[test]
 fn without_a_list_of_processes_nobody_can_be_told() {
     let tree = one();
     tree.remove("proc");
