@@ -16,7 +16,7 @@
 
 pub(crate) mod address;
 pub(crate) mod clients;
-mod clocks;
+pub(crate) mod clocks;
 mod gpu;
 pub(crate) mod holders;
 mod metrics;
