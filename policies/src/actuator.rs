@@ -109,6 +109,26 @@ pub struct Climb {
     pub target: Watts,
 }
 
+/// How far devices rise at once.
+pub trait Steps {
+    /// The cap to which a device rises now, on its way to its target; the cap that it starts from, if it has to wait.
+    fn next(&self, climb: Climb) -> Watts;
+
+    /// The device does rise to that cap.
+    fn took(&mut self, climb: Climb, cap: Watts);
+}
+
+/// Devices rise to their targets.
+struct AtOnce;
+
+impl Steps for AtOnce {
+    fn next(&self, climb: Climb) -> Watts {
+        climb.target
+    }
+
+    fn took(&mut self, _: Climb, _: Watts) {}
+}
+
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Written {
@@ -228,7 +248,7 @@ impl Actuator {
     /// All writes that may go out now to devices that are `free` to take one, in order. They
     /// count as under way.
     pub fn due(&mut self, free: impl Fn(usize) -> bool) -> Vec<(usize, Watts)> {
-        self.due_in_steps(free, |climb| climb.target)
+        self.due_in_steps(free, &mut AtOnce)
     }
 
     /// Devices that are to rise and are not being written.
@@ -237,12 +257,11 @@ impl Actuator {
         lines.filter_map(|(device, line)| line.climb(device))
     }
 
-    /// As [`Actuator::due`], with rises in steps: `step` is the cap to which a device rises now, on its way to its
-    /// target; the cap that it starts from, if it has to wait.
+    /// As [`Actuator::due`], with rises in `steps`.
     pub fn due_in_steps(
         &mut self,
         free: impl Fn(usize) -> bool,
-        mut step: impl FnMut(Climb) -> Watts,
+        steps: &mut impl Steps,
     ) -> Vec<(usize, Watts)> {
         let mut writes = Vec::new();
         let mut open = false;
@@ -267,8 +286,9 @@ impl Actuator {
             let Some(mut target) = line.wants().filter(|_| free(device)) else {
                 continue;
             };
-            if let Some(climb) = line.climb(device) {
-                let next = microwatts(step(climb)).unwrap_or(line.most);
+            let climb = line.climb(device);
+            if let Some(climb) = climb {
+                let next = microwatts(steps.next(climb)).unwrap_or(line.most);
                 if next <= line.most {
                     continue;
                 }
@@ -286,6 +306,9 @@ impl Actuator {
                 line.most = line.most.max(target);
                 (line.writing, line.falling) = (Some(target), rise < 0);
                 writes.push((device, watts(target)));
+                if let Some(climb) = climb {
+                    steps.took(climb, watts(target));
+                }
             }
         }
         writes

@@ -115,7 +115,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn is_climbing(&self, job: &Job) -> bool {
         let devices = job.devices();
         let mut climbs = self.actuator.climbs();
-        self.ramp.is_bounded() && climbs.any(|climb| devices.contains(&climb.device))
+        self.ramp.is_under_way(self.now) && climbs.any(|climb| devices.contains(&climb.device))
     }
 
     /// The writes that may go out now; rises only as fast as `caps.max_rise_w_per_s` allows.
@@ -126,25 +126,24 @@ impl<S: Store> Core<S> {
             self.ramp.lift();
             return self.actuator.due(|device| devices.is_free(device));
         };
-        let climbs = self.actuator.climbs();
-        let (free, climbs): (Vec<_>, Vec<_>) = climbs.partition(|climb| self.rises_at_once(climb));
+        let at_once = |climb: &Climb| self.rises_at_once(climb);
+        let at_once: Vec<usize> = self
+            .actuator
+            .climbs()
+            .filter(at_once)
+            .map(|it| it.device)
+            .collect();
         let caps = &self.config.caps;
-        let grid = |unit: &Unit| Grid {
-            floor: unit.floor(caps),
+        let grid = |(device, unit): (usize, &Unit)| Grid {
+            floor: (!at_once.contains(&device)).then(|| unit.floor(caps)),
             unit: unit.device.range.last().map_or(WHOLE, |it| it.resolution),
         };
-        let grids: Vec<Grid> = devices.iter().map(|(_, unit)| grid(unit)).collect();
-        let units = grids.iter().map(|grid| grid.unit);
-        let coarsest = units.reduce(Watts::max).unwrap_or_default();
-        let mut steps = self.ramp.steps(most, coarsest, climbs.into_iter(), now);
-        let writes = self.actuator.due_in_steps(
-            |device| devices.is_free(device),
-            |climb| match grids.get(climb.device) {
-                Some(grid) if !free.contains(&climb) => steps.step(climb, *grid),
-                _ => climb.target,
-            },
-        );
-        self.ramp.rose(&steps, now);
+        let grids = devices.iter().map(grid).collect();
+        let mut stairs = self.ramp.stairs(most, grids, self.actuator.climbs(), now);
+        let writes = self
+            .actuator
+            .due_in_steps(|device| devices.is_free(device), &mut stairs);
+        self.ramp.rose(&stairs, now);
         writes
     }
 

@@ -2,10 +2,13 @@
 //! job raise caps at once, and their supply has to follow. Decreases wait for nothing, nor does what litd gives back
 //! when it leaves: at a stop, while off, of a released device; nor a cap that an administrator sets.
 
-use litd_policies::Climb;
+use litd_policies::{Climb, Steps};
 use litd_units::{Nanos, Watts};
 
 use crate::rate::Bucket;
+
+/// Devices that are to rise do so every second; where one came up from below its floor, that is paid for first.
+const PAUSE: Nanos = Nanos(10_000_000_000);
 
 /// The watts by which caps may rise.
 #[derive(Debug, Default)]
@@ -14,39 +17,44 @@ pub(crate) struct Ramp {
     bucket: Option<Bucket>,
     /// The watts a second, and the most that are saved up, for which the bucket was made.
     made_for: (f64, f64),
+    /// When a device rose last.
+    rose: Option<Nanos>,
 }
 
-/// The caps between two that a driver takes.
+/// The caps that a device may be given on its way.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
-    /// The lowest.
-    pub floor: Watts,
-    /// Its unit.
+    /// The lowest; `None`: the device rises at once.
+    pub floor: Option<Watts>,
+    /// Its driver's unit.
     pub unit: Watts,
 }
 
-/// The watts by which caps may rise in this moment.
+/// The steps that devices may make in this moment.
 #[derive(Debug)]
-pub(crate) struct Steps {
-    /// What is left of them.
+pub(crate) struct Stairs {
+    /// For each device, in the node's order.
+    grids: Vec<Grid>,
+    /// The watts that are left.
     left: Watts,
-    /// The part of each device.
+    /// The part of each device that is to rise.
     each: Watts,
-    /// What was used of them.
+    /// The watts that were used.
     used: Watts,
 }
 
 impl Ramp {
-    /// The rise that these devices may make now, where all caps together may rise by so many watts a second.
-    /// `unit` is the coarsest unit of their drivers. Devices rise once a second, each by its part, and not by a
-    /// little with each event.
-    pub fn steps(
+    /// The steps that devices may make now, where all caps together may rise by so many watts a second. Devices rise
+    /// once a second, each by its part, and not by a little with each event.
+    pub fn stairs(
         &mut self,
         per_second: f64,
-        unit: Watts,
+        grids: Vec<Grid>,
         climbs: impl Iterator<Item = Climb>,
         now: Nanos,
-    ) -> Steps {
+    ) -> Stairs {
+        let unit = grids.iter().map(|grid| grid.unit).reduce(Watts::max);
+        let unit = unit.unwrap_or_default();
         // A driver takes whole units only.
         let full = per_second.max(unit.0);
         if self.made_for != (per_second, full) {
@@ -55,7 +63,7 @@ impl Ramp {
         let new = || Bucket::with_burst(per_second, full, now);
         let room = self.bucket.get_or_insert_with(new).level(now);
         let (mut count, mut rest) = (0_u32, Watts::ZERO);
-        for climb in climbs {
+        for climb in climbs.filter(|climb| is_slow(&grids, climb.device)) {
             count += 1;
             rest += climb.target - climb.from;
         }
@@ -66,10 +74,21 @@ impl Ramp {
             true => room,
             false => (room / f64::from(count.max(1))).max(unit),
         };
-        Steps {
+        Stairs {
+            grids,
             left: room,
             each,
             used: Watts::ZERO,
+        }
+    }
+
+    /// Devices have made these steps.
+    pub fn rose(&mut self, stairs: &Stairs, now: Nanos) {
+        if stairs.used > Watts::ZERO {
+            self.rose = Some(now);
+        }
+        if let Some(bucket) = &mut self.bucket {
+            bucket.owe(stairs.used.0, now);
         }
     }
 
@@ -78,36 +97,42 @@ impl Ramp {
         self.bucket = None;
     }
 
-    /// Whether rises are bounded.
-    pub fn is_bounded(&self) -> bool {
-        self.bucket.is_some()
-    }
-
-    /// Devices have risen by what these steps allowed.
-    pub fn rose(&mut self, steps: &Steps, now: Nanos) {
-        if let Some(bucket) = &mut self.bucket {
-            bucket.owe(steps.used.0, now);
-        }
+    /// Whether caps rise in steps now. Devices that wait for something else, such as room in the budget, don't.
+    pub fn is_under_way(&self, now: Nanos) -> bool {
+        self.bucket.is_some() && self.rose.is_some_and(|rose| now < rose + PAUSE)
     }
 }
 
-impl Steps {
-    /// The cap to which a device rises now, in whole units of its driver. A device below its floor rises to that at
-    /// least: its driver need not take any cap in between.
-    pub fn step(&mut self, climb: Climb, grid: Grid) -> Watts {
+/// Whether a device rises in steps.
+fn is_slow(grids: &[Grid], device: usize) -> bool {
+    grids.get(device).is_some_and(|grid| grid.floor.is_some())
+}
+
+impl Steps for Stairs {
+    /// In whole units of its driver. A device below its floor rises to that at least: its driver need not take any cap
+    /// in between.
+    fn next(&self, climb: Climb) -> Watts {
+        let grid = self.grids.get(climb.device);
+        let Some((floor, unit)) = grid.and_then(|grid| Some((grid.floor?, grid.unit))) else {
+            return climb.target;
+        };
         if self.left <= Watts::ZERO {
             return climb.from;
         }
         let most = climb.from + self.each.min(self.left);
         let next = match climb.target <= most {
             true => climb.target,
-            false => most.cut_to(grid.unit),
+            false => most.cut_to(unit),
         };
-        let next = next.max(grid.floor.min(climb.target));
-        let rise = (next - climb.from).max(Watts::ZERO);
-        self.left -= rise;
-        self.used += rise;
-        climb.from + rise
+        next.max(floor.min(climb.target)).max(climb.from)
+    }
+
+    fn took(&mut self, climb: Climb, cap: Watts) {
+        if is_slow(&self.grids, climb.device) {
+            let rise = cap - climb.from;
+            self.left -= rise;
+            self.used += rise;
+        }
     }
 }
 
@@ -125,6 +150,17 @@ mod tests {
 
     /// The caps after so many seconds, with a look every 100 ms at devices that rise by what they may.
     fn after(seconds: i64, per_second: f64, unit: f64, devices: &mut [(f64, f64)]) -> usize {
+        after_with(seconds, per_second, unit, devices, &[])
+    }
+
+    /// The same, with devices for which the budget has no room.
+    fn after_with(
+        seconds: i64,
+        per_second: f64,
+        unit: f64,
+        devices: &mut [(f64, f64)],
+        waits: &[usize],
+    ) -> usize {
         let (mut ramp, mut writes) = (Ramp::default(), 0);
         for tick in 0..=seconds * 10 {
             let now = Nanos(tick * 100_000_000);
@@ -135,16 +171,20 @@ mod tests {
                 .map(|(device, &(from, target))| climb(device, from, target))
                 .collect();
             let grid = Grid {
-                floor: Watts(200.0),
+                floor: Some(Watts(200.0)),
                 unit: Watts(unit),
             };
-            let mut steps = ramp.steps(per_second, grid.unit, rising.iter().copied(), now);
+            let grids = vec![grid; devices.len()];
+            let mut stairs = ramp.stairs(per_second, grids, rising.iter().copied(), now);
             for it in rising {
-                let next = steps.step(it, grid).0;
-                writes += usize::from(next > it.from.0);
-                devices[it.device].0 = next;
+                let next = stairs.next(it);
+                if next > it.from && !waits.contains(&it.device) {
+                    stairs.took(it, next);
+                    devices[it.device].0 = next.0;
+                    writes += 1;
+                }
             }
-            ramp.rose(&steps, now);
+            ramp.rose(&stairs, now);
         }
         writes
     }
@@ -173,6 +213,13 @@ mod tests {
         let mut coarse = [(500.0, 520.0)];
         after(4, 1.0, 5.0, &mut coarse);
         assert_eq!(coarse, [(505.0, 520.0)]);
+    }
+
+    #[test]
+    fn a_device_that_has_to_wait_takes_nothing_from_the_others() {
+        let mut devices = [(500.0, 600.0), (500.0, 503.0)];
+        after_with(10, 1.0, 1.0, &mut devices, &[0]);
+        assert_eq!(devices, [(500.0, 600.0), (503.0, 503.0)]);
     }
 
     #[test]
