@@ -229,7 +229,7 @@ class Bench:
             wanted = parallel.tensor * parallel.context
             raise ValueError(f"{dist.get_world_size()} processes, and the job needs {wanted}")
         ranks = overlap.megatron_ranks(dist.get_world_size(), parallel)
-        self._communicators = network.Communicators(ranks, ())
+        self._communicators = network.Communicators(ranks, (), self._device)
         # Averages stay as large as they are, however often they are taken; sums would not.
         op = None if stand_in else dist.ReduceOp.AVG
         beside = network.Beside(self._communicators, self._device, op=op)
@@ -260,7 +260,7 @@ class Bench:
             (self._partitions[it.name].axis, it.sms) for it in asked if it.name in self._partitions
         }
         self._communicators.add(budgets)  # type: ignore[arg-type]
-        self._communicators.connect(budgets, self._device)  # type: ignore[arg-type]
+        self._communicators.connect(budgets)  # type: ignore[arg-type]
 
     def call(self, candidate: Candidate) -> Callable[[], None]:
         """What executes a candidate once."""

@@ -157,6 +157,7 @@ def test_overlap_changes_no_bit(tmp_path: Path, tensor: int, context: int, recom
         assert len(set(said["losses"])) == 6
         assert said["is_identical"]
         assert said["from_whole"] < 1e-12
+        assert said["evaluated_from_whole"] < 1e-12
         # The plan's clocks, told when they change.
         assert said["clocks"][:4] == [1410, 1380, 1350, 1410]
 
@@ -229,6 +230,8 @@ def test_launches_come_in_the_plans_order(tmp_path: Path) -> None:
     one = {"steps": 1, "parts": [2]}
     for said in trained(tmp_path, Training(4, 1, 2), one_by_one(True), **one):
         assert said["events"] == lines(TENSOR_ORDER)
+        # One for each number of SMs that the plan has, and the library's own.
+        assert said["communicators"] == [f"tensor {sms}" for sms in (0, 2, 3, 4, 6)]
     training = Training(4, 1, 2, 2, recompute=True)
     for said in trained(tmp_path, training, one_by_one(True), layers=1, **one):
         count = len(lines(BOTH_BACKWARD))

@@ -50,9 +50,9 @@ class Overlap:
         self._forward = forward_stretches(parallel, len(blocks))
         self._backward = backward_stretches(parallel, len(blocks), recompute=training.recompute)
         device = blocks[0].qkv_weight.device
-        self._communicators = Communicators(ranks, plan.all_budgets)
+        self._communicators = Communicators(ranks, plan.all_budgets, device)
         library = {(axis, LIBRARY) for axis, groups in ranks.items() if len(groups[0]) > 1}
-        self._communicators.connect(plan.budgets | library, device)
+        self._communicators.connect(plan.budgets | library)
         self._runner = Runner(Beside(self._communicators, device), record)
         self._controller = Controller(hook, plan.clocks) if hook is not None else None
         self._next = 0

@@ -53,40 +53,45 @@ class Communicators:
     Every process of the job must make them at the same time and with the same numbers.
     """
 
-    def __init__(self, ranks: Ranks, budgets: Iterable[tuple[Axis, int]]) -> None:
+    def __init__(self, ranks: Ranks, budgets: Iterable[tuple[Axis, int]], device: Any) -> None:
         self._ranks = ranks
+        self._device = device
         self._groups: dict[tuple[str, int], Any] = {}
         self.memory: dict[tuple[str, int], int] = {}
-        """Bytes of the GPU's memory that each communicator takes; nothing of those on CPUs."""
+        """Bytes of the GPU's memory that each communicator takes; 0 on CPUs."""
         self.add({*budgets, *((axis, LIBRARY) for axis in ranks)})
 
     def add(self, budgets: Iterable[tuple[Axis, int]]) -> None:
         """Makes those that are not there yet."""
         for axis, sms in sorted(set(budgets) - set(self._groups)):
-            options = limited(dist, sms) if dist.get_backend() == "nccl" else None
+            options: dict[str, Any] = {}
+            if self._device.type == "cuda":
+                options = {"backend": "nccl", "pg_options": limited(dist, sms)}
             # Every process takes part in making every group, and keeps the one that it is in.
-            made = [(own, dist.new_group(own, pg_options=options)) for own in self._ranks[axis]]
+            made = [(own, dist.new_group(own, **options)) for own in self._ranks[axis]]
             self._groups[axis, sms] = next(it for own, it in made if dist.get_rank() in own)
 
-    def connect(self, used: Iterable[tuple[Axis, int]], device: Any) -> None:
+    def connect(self, used: Iterable[tuple[Axis, int]]) -> None:
         """Sets up those that this process will use, and measures the memory that they take.
 
         NCCL does so with the first collective, outside of what torch counts.
         """
-        for axis, sms in sorted(used):
-            before = _free(device)
-            dist.all_reduce(torch.zeros(1, device=device), group=self._groups[axis, sms])
-            if before is not None:
-                torch.cuda.synchronize(device)
-                self.memory[axis, sms] = before - (_free(device) or 0)
+        number = torch.zeros(1, device=self._device)
+        for axis, sms in sorted(set(used) - self.memory.keys()):
+            before = self._free()
+            dist.all_reduce(number, group=self._groups[axis, sms])
+            self.memory[axis, sms] = before - self._free()
+
+    def _free(self) -> int:
+        """Bytes of the GPU's memory that nobody has, once it has done what it was told."""
+        if self._device.type != "cuda":
+            return 0
+        torch.cuda.synchronize(self._device)
+        return int(torch.cuda.mem_get_info(self._device)[0])
 
     def group(self, axis: Axis, sms: int) -> Any:
         """The communicator."""
         return self._groups[axis, sms]
-
-
-def _free(device: Any) -> int | None:
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ def _gather(exchange: Exchange, nanobatch: Nanobatch, group: Any, _op: Any) -> S
     own, whole = gathered.own, gathered.whole.data
 
     def send() -> Any:
-        if dist.get_backend(group) == "nccl":
+        if whole.is_cuda:
             return dist.all_gather_into_tensor(whole, own, group=group, async_op=True)
         parts = list(whole.chunk(dist.get_world_size(group)))
         return dist.all_gather(parts, own, group=group, async_op=True)
@@ -178,14 +183,14 @@ def _scatter(exchange: Exchange, nanobatch: Nanobatch, group: Any, op: Any) -> S
     name, there = exchange.collective.value, nanobatch.gradients
     whole = there[name].contiguous()
     ranks, rank = dist.get_world_size(group), dist.get_rank(group)
-    if dist.get_backend(group) == "nccl":
+    if whole.is_cuda:
         part = whole.new_empty(len(whole) // ranks, *whole.shape[1:])
     else:
         # Not every gloo can scatter: it sums everything, and takes this rank's part.
         part = whole.chunk(ranks)[rank]
 
     def send() -> Any:
-        if dist.get_backend(group) == "nccl":
+        if whole.is_cuda:
             return dist.reduce_scatter_tensor(part, whole, op, group=group, async_op=True)
         return dist.all_reduce(whole, op, group=group, async_op=True)
 

@@ -290,6 +290,12 @@ def main() -> None:
     plan = read(job.plan, 0, job.training)
     blocks = job.blocks()
     overlap = Overlap(blocks, job.training, plan, job.ranks, hook=job, record=job.record)
+    hidden = job.inputs(0)[0][0]
+    with torch.no_grad():
+        # No microbatch of an iteration: the first one is yet to come.
+        evaluated = overlap(hidden[job.own])
+        job.events.clear()
+        wanted = whole(whole_weights(said["layers"]), hidden)[job.own]
     found = job.train(lambda it, _: overlap(it), blocks)
     plain = job.blocks()
     reference = job.train(
@@ -302,7 +308,9 @@ def main() -> None:
             torch.equal(a, b) for a, b in zip(flat(found), flat(reference), strict=True)
         ),
         "from_whole": apart(found, job.train_whole()),
+        "evaluated_from_whole": float((evaluated - wanted).abs().max() / wanted.abs().max()),
         "clocks": job.clocks,
+        "communicators": [f"{axis} {sms}" for axis, sms in overlap.communicator_bytes],
         "events": [told(event) for event in job.events],
     }
     print(json.dumps(result), flush=True)
