@@ -20,13 +20,11 @@ use std::ptr;
 
 use litd_units::{Celsius, Joules, Watts};
 
-use ffi::{amdsmi_clk_limit_type_t, amdsmi_clk_type_t, amdsmi_dev_perf_level_t};
 use ffi::{amdsmi_init_flags_t, amdsmi_status_t};
 use ffi::{amdsmi_temperature_metric_t, amdsmi_temperature_type_t};
 
 use crate::smi::{
-    self, End, Error, Library, Meaning, Range, Sensor, Status, call, joules, load, not_loaded,
-    watts,
+    self, Error, Library, Meaning, Range, Sensor, Status, call, joules, load, not_loaded, watts,
 };
 
 /// Major versions whose structures begin as those of the header do.
@@ -314,26 +312,6 @@ impl smi::Gpu for Gpu<'_> {
 
     fn critical_temperature(&self, sensor: Sensor) -> Result<Celsius, Error> {
         self.temperature_of(sensor, amdsmi_temperature_metric_t::AMDSMI_TEMP_CRITICAL)
-    }
-
-    /// `amdsmi_set_gpu_clk_limit`, which sets the level `manual`, too.
-    fn set_clock(&self, end: End, megahertz: u32) -> Result<(), Error> {
-        const COMPUTE: amdsmi_clk_type_t::Type = amdsmi_clk_type_t::AMDSMI_CLK_TYPE_SYS;
-        let end = match end {
-            End::Lowest => amdsmi_clk_limit_type_t::AMDSMI_CLK_LIMIT_MIN,
-            End::Highest => amdsmi_clk_limit_type_t::AMDSMI_CLK_LIMIT_MAX,
-        };
-        call!(
-            self.smi,
-            amdsmi_set_gpu_clk_limit(self.handle, COMPUTE, end, megahertz.into())
-        )
-    }
-
-    /// `amdsmi_set_gpu_perf_level`: `auto`.
-    fn free_clocks(&self) -> Result<(), Error> {
-        const AUTO: amdsmi_dev_perf_level_t::Type =
-            amdsmi_dev_perf_level_t::AMDSMI_DEV_PERF_LEVEL_AUTO;
-        call!(self.smi, amdsmi_set_gpu_perf_level(self.handle, AUTO))
     }
 }
 

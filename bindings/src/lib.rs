@@ -7,4 +7,4 @@ pub mod amd_smi;
 pub mod rocm_smi;
 mod smi;
 
-pub use smi::{End, Error, Gpu, Library, Meaning, Range, Sensor, Status};
+pub use smi::{Error, Gpu, Library, Meaning, Range, Sensor, Status};

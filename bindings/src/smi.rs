@@ -51,14 +51,6 @@ pub trait Gpu {
     fn temperature(&self, sensor: Sensor) -> Result<Celsius, Error>;
     /// The temperature at which the GPU slows itself down; most GPUs lack some sensor.
     fn critical_temperature(&self, sensor: Sensor) -> Result<Celsius, Error>;
-    /// Sets an end of the range of the compute units' clock, in MHz.
-    fn set_clock(&self, _: End, _: u32) -> Result<(), Error> {
-        Err(Error::Missing("limits of clocks that litd uses"))
-    }
-    /// Lets the driver choose clocks again.
-    fn free_clocks(&self) -> Result<(), Error> {
-        Err(Error::Missing("limits of clocks that litd uses"))
-    }
 }
 
 /// Why a call came to nothing.
@@ -147,15 +139,6 @@ pub enum Sensor {
     Junction,
     /// Of its memory.
     Memory,
-}
-
-/// An end of a range of clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// The lowest clock.
-    Lowest,
-    /// The highest clock.
-    Highest,
 }
 
 /// The range of a cap.

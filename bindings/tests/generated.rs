@@ -75,7 +75,7 @@ const ROCM_SMI: [&str; 15] = [
     "rsmi_version_str_get",
 ];
 
-const AMD_SMI: [&str; 16] = [
+const AMD_SMI: [&str; 14] = [
     "amdsmi_init",
     "amdsmi_shut_down",
     "amdsmi_get_lib_version",
@@ -90,8 +90,6 @@ const AMD_SMI: [&str; 16] = [
     "amdsmi_get_power_info",
     "amdsmi_get_energy_count",
     "amdsmi_get_temp_metric",
-    "amdsmi_set_gpu_clk_limit",
-    "amdsmi_set_gpu_perf_level",
 ];
 
 fn generate(header: &Header, version: &str) -> String {

@@ -63,22 +63,6 @@ pub mod amdsmi_status_t {
     pub const AMDSMI_STATUS_MAP_ERROR: Type = 4294967294;
     pub const AMDSMI_STATUS_UNKNOWN_ERROR: Type = 4294967295;
 }
-pub mod amdsmi_clk_type_t {
-    pub type Type = ::std::os::raw::c_uint;
-    pub const AMDSMI_CLK_TYPE_SYS: Type = 0;
-    pub const AMDSMI_CLK_TYPE_FIRST: Type = 0;
-    pub const AMDSMI_CLK_TYPE_GFX: Type = 0;
-    pub const AMDSMI_CLK_TYPE_DF: Type = 1;
-    pub const AMDSMI_CLK_TYPE_DCEF: Type = 2;
-    pub const AMDSMI_CLK_TYPE_SOC: Type = 3;
-    pub const AMDSMI_CLK_TYPE_MEM: Type = 4;
-    pub const AMDSMI_CLK_TYPE_PCIE: Type = 5;
-    pub const AMDSMI_CLK_TYPE_VCLK0: Type = 6;
-    pub const AMDSMI_CLK_TYPE_VCLK1: Type = 7;
-    pub const AMDSMI_CLK_TYPE_DCLK0: Type = 8;
-    pub const AMDSMI_CLK_TYPE_DCLK1: Type = 9;
-    pub const AMDSMI_CLK_TYPE__MAX: Type = 9;
-}
 pub mod amdsmi_temperature_type_t {
     pub type Type = ::std::os::raw::c_uint;
     pub const AMDSMI_TEMPERATURE_TYPE_EDGE: Type = 0;
@@ -215,21 +199,6 @@ pub struct amdsmi_power_info_t {
     pub ubb_power: u32,
     pub reserved: [u64; 18usize],
 }
-pub mod amdsmi_dev_perf_level_t {
-    pub type Type = ::std::os::raw::c_uint;
-    pub const AMDSMI_DEV_PERF_LEVEL_AUTO: Type = 0;
-    pub const AMDSMI_DEV_PERF_LEVEL_FIRST: Type = 0;
-    pub const AMDSMI_DEV_PERF_LEVEL_LOW: Type = 1;
-    pub const AMDSMI_DEV_PERF_LEVEL_HIGH: Type = 2;
-    pub const AMDSMI_DEV_PERF_LEVEL_MANUAL: Type = 3;
-    pub const AMDSMI_DEV_PERF_LEVEL_STABLE_STD: Type = 4;
-    pub const AMDSMI_DEV_PERF_LEVEL_STABLE_PEAK: Type = 5;
-    pub const AMDSMI_DEV_PERF_LEVEL_STABLE_MIN_MCLK: Type = 6;
-    pub const AMDSMI_DEV_PERF_LEVEL_STABLE_MIN_SCLK: Type = 7;
-    pub const AMDSMI_DEV_PERF_LEVEL_DETERMINISM: Type = 8;
-    pub const AMDSMI_DEV_PERF_LEVEL_LAST: Type = 8;
-    pub const AMDSMI_DEV_PERF_LEVEL_UNKNOWN: Type = 256;
-}
 pub mod amdsmi_temperature_metric_t {
     pub type Type = ::std::os::raw::c_uint;
     pub const AMDSMI_TEMP_CURRENT: Type = 0;
@@ -249,13 +218,6 @@ pub mod amdsmi_temperature_metric_t {
     pub const AMDSMI_TEMP_HIGHEST: Type = 13;
     pub const AMDSMI_TEMP_SHUTDOWN: Type = 14;
     pub const AMDSMI_TEMP_LAST: Type = 14;
-}
-pub mod amdsmi_clk_limit_type_t {
-    pub type Type = ::std::os::raw::c_uint;
-    pub const AMDSMI_CLK_LIMIT_MIN: Type = 0;
-    pub const AMDSMI_CLK_LIMIT_MAX: Type = 1;
-    pub const CLK_LIMIT_MIN: Type = 0;
-    pub const CLK_LIMIT_MAX: Type = 1;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -311,22 +273,6 @@ pub struct AmdSmi {
             processor_handle: amdsmi_processor_handle,
             sensor_ind: u32,
             cap: u64,
-        ) -> amdsmi_status_t::Type,
-        ::libloading::Error,
-    >,
-    pub amdsmi_set_gpu_clk_limit: Result<
-        unsafe extern "C" fn(
-            processor_handle: amdsmi_processor_handle,
-            clk_type: amdsmi_clk_type_t::Type,
-            limit_type: amdsmi_clk_limit_type_t::Type,
-            clk_value: u64,
-        ) -> amdsmi_status_t::Type,
-        ::libloading::Error,
-    >,
-    pub amdsmi_set_gpu_perf_level: Result<
-        unsafe extern "C" fn(
-            processor_handle: amdsmi_processor_handle,
-            perf_lvl: amdsmi_dev_perf_level_t::Type,
         ) -> amdsmi_status_t::Type,
         ::libloading::Error,
     >,
@@ -414,14 +360,6 @@ impl AmdSmi {
             .map(|sym| *sym);
         let amdsmi_set_power_cap = unsafe { __library.get(b"amdsmi_set_power_cap\0") }
             .map(|sym| *sym);
-        let amdsmi_set_gpu_clk_limit = unsafe {
-            __library.get(b"amdsmi_set_gpu_clk_limit\0")
-        }
-            .map(|sym| *sym);
-        let amdsmi_set_gpu_perf_level = unsafe {
-            __library.get(b"amdsmi_set_gpu_perf_level\0")
-        }
-            .map(|sym| *sym);
         let amdsmi_get_lib_version = unsafe {
             __library.get(b"amdsmi_get_lib_version\0")
         }
@@ -457,8 +395,6 @@ impl AmdSmi {
             amdsmi_get_gpu_device_bdf,
             amdsmi_get_energy_count,
             amdsmi_set_power_cap,
-            amdsmi_set_gpu_clk_limit,
-            amdsmi_set_gpu_perf_level,
             amdsmi_get_lib_version,
             amdsmi_get_gpu_driver_info,
             amdsmi_get_gpu_asic_info,
@@ -549,34 +485,6 @@ impl AmdSmi {
                 .expect(
                     "Expected function, got error.",
                 ))(processor_handle, sensor_ind, cap)
-        }
-    }
-    pub unsafe fn amdsmi_set_gpu_clk_limit(
-        &self,
-        processor_handle: amdsmi_processor_handle,
-        clk_type: amdsmi_clk_type_t::Type,
-        limit_type: amdsmi_clk_limit_type_t::Type,
-        clk_value: u64,
-    ) -> amdsmi_status_t::Type {
-        unsafe {
-            (self
-                .amdsmi_set_gpu_clk_limit
-                .as_ref()
-                .expect(
-                    "Expected function, got error.",
-                ))(processor_handle, clk_type, limit_type, clk_value)
-        }
-    }
-    pub unsafe fn amdsmi_set_gpu_perf_level(
-        &self,
-        processor_handle: amdsmi_processor_handle,
-        perf_lvl: amdsmi_dev_perf_level_t::Type,
-    ) -> amdsmi_status_t::Type {
-        unsafe {
-            (self
-                .amdsmi_set_gpu_perf_level
-                .as_ref()
-                .expect("Expected function, got error."))(processor_handle, perf_lvl)
         }
     }
     pub unsafe fn amdsmi_get_lib_version(

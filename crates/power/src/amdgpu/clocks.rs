@@ -5,8 +5,6 @@
 //! lowest must be below the highest: a lock to one clock is a range of 1 MHz. The level `auto` gives the driver's own
 //! range back. `perf_determinism` sets only the highest, and is not used.
 //!
-//! [`Writer`] does so; AMD SMI is another [`Hand`].
-//!
 //! litd locks only GPUs whose level is `auto`, so there is no other state to go back to. A level that another program
 //! has set stays as it is, also one that it has set since. `manual` is litd's with a range of 1 MHz, which an earlier
 //! litd left, and with the driver's own range, which a litd leaves that is killed before it sets another.
@@ -16,7 +14,6 @@ use std::path::Path;
 use litd_units::Hertz;
 
 use crate::domain::ClockRange;
-use crate::error::PowerError;
 use crate::sysfs::{self, Attribute, FileError};
 
 /// MI300A, MI300X, MI308X and MI325X. Of other models neither the commands nor what `auto` restores are established.
@@ -27,7 +24,7 @@ const MANUAL: &str = "manual";
 
 /// The files of a GPU's clocks.
 #[derive(Debug)]
-pub(crate) struct Clocks {
+pub(super) struct Clocks {
     level: Attribute,
     range: Attribute,
     states: Attribute,
@@ -37,77 +34,15 @@ pub(crate) struct Clocks {
 
 /// Why clocks can't be read, locked or freed.
 #[derive(Debug)]
-pub(crate) enum ClockError {
+pub(super) enum ClockError {
     File(FileError),
     /// Another program has them.
     Foreign(String),
 }
 
-impl ClockError {
-    /// The same for a user of the GPU, where permission is to be had by `hint`.
-    pub fn of(self, device: &str, action: &'static str, folder: &Path, hint: &str) -> PowerError {
-        match self {
-            Self::File(error) => error.of(device, action, folder, hint),
-            Self::Foreign(cause) => PowerError::Unsupported {
-                device: device.to_owned(),
-                action,
-                cause,
-            },
-        }
-    }
-}
-
 impl From<FileError> for ClockError {
     fn from(error: FileError) -> Self {
         Self::File(error)
-    }
-}
-
-/// Who carries out what is decided here: files of the driver show what came of it.
-pub(crate) trait Hand {
-    /// Why it can't.
-    type Error: From<ClockError>;
-
-    /// Keeps the clock within a range, in MHz, at the level `manual`.
-    ///
-    /// # Errors
-    /// The driver refuses.
-    fn set_range(
-        &mut self,
-        clocks: &mut Clocks,
-        lowest: u32,
-        highest: u32,
-    ) -> Result<(), Self::Error>;
-
-    /// Sets the level `auto`.
-    ///
-    /// # Errors
-    /// The driver refuses.
-    fn set_auto(&mut self, clocks: &mut Clocks) -> Result<(), Self::Error>;
-}
-
-/// Writes to the driver's files.
-pub(super) struct Writer;
-
-impl Hand for Writer {
-    type Error = ClockError;
-
-    fn set_range(
-        &mut self,
-        clocks: &mut Clocks,
-        lowest: u32,
-        highest: u32,
-    ) -> Result<(), ClockError> {
-        if text(&mut clocks.level)?.trim() != MANUAL {
-            clocks.level.write_text(MANUAL)?;
-        }
-        clocks.range.write_text(&format!("s 1 {highest}"))?;
-        clocks.range.write_text(&format!("s 0 {lowest}"))?;
-        Ok(clocks.range.write_text("c")?)
-    }
-
-    fn set_auto(&mut self, clocks: &mut Clocks) -> Result<(), ClockError> {
-        Ok(clocks.level.write_text(AUTO)?)
     }
 }
 
@@ -137,46 +72,44 @@ impl Clocks {
     }
 
     /// Keeps the clock within a range.
-    pub fn lock<H: Hand>(&mut self, range: ClockRange, hand: &mut H) -> Result<(), H::Error> {
+    pub fn lock(&mut self, range: ClockRange) -> Result<(), ClockError> {
         let whole = |clock: Hertz| (clock.0 / 1e6).round() as u32;
         let highest = whole(range.highest);
         let lowest = whole(range.lowest).min(highest.saturating_sub(1));
-        self.check_level()?;
-        self.held = true;
-        let outcome = hand
-            .set_range(self, lowest, highest)
-            .and_then(|()| Ok(self.check_range(lowest, highest)?));
-        if outcome.is_err() {
-            let is_manual = |level: &str| level.trim() == MANUAL;
-            self.held = hand.set_auto(self).is_err()
-                && text(&mut self.level).is_ok_and(|level| is_manual(&level));
+        if self.check_level()? != MANUAL {
+            self.level.write_text(MANUAL)?;
         }
-        outcome
+        self.held = true;
+        let outcome = self.set_range(lowest, highest);
+        if outcome.is_err() && self.level.write_text(AUTO).is_ok() {
+            self.held = false;
+        }
+        Ok(outcome?)
     }
 
-    fn check_range(&mut self, lowest: u32, highest: u32) -> Result<(), ClockError> {
+    fn set_range(&mut self, lowest: u32, highest: u32) -> Result<(), FileError> {
+        self.range.write_text(&format!("s 1 {highest}"))?;
+        self.range.write_text(&format!("s 0 {lowest}"))?;
+        self.range.write_text("c")?;
         match self.read_range()? {
             (_, at) if at == highest => Ok(()),
-            (from, to) => Err(ClockError::File(self.range.invalid(format!(
+            (from, to) => Err(self.range.invalid(format!(
                 "says {from} to {to} MHz after {lowest} to {highest}"
-            )))),
+            ))),
         }
     }
 
     /// Lets the driver choose clocks again, unless another program has chosen them since.
-    pub fn unlock<H: Hand>(&mut self, hand: &mut H) -> Result<(), H::Error> {
-        if self.is_litds()? {
-            hand.set_auto(self)?;
+    pub fn unlock(&mut self) -> Result<(), ClockError> {
+        if text(&mut self.level)?.trim() == MANUAL && self.is_litds()? {
+            self.level.write_text(AUTO)?;
         }
         self.held = false;
         Ok(())
     }
 
-    /// Whether the level, and the range in force, may be litd's doing.
-    fn is_litds(&mut self) -> Result<bool, ClockError> {
-        if text(&mut self.level)?.trim() != MANUAL {
-            return Ok(false);
-        }
+    /// Whether the range in force may be litd's doing.
+    fn is_litds(&mut self) -> Result<bool, FileError> {
         let (lowest, highest) = self.read_range()?;
         let states = text(&mut self.states)?;
         let all = || states.lines().filter_map(megahertz);
@@ -204,7 +137,7 @@ impl Clocks {
     }
 
     /// The lowest and the highest clock in force, in MHz: the first two lines with a number.
-    pub fn read_range(&mut self) -> Result<(u32, u32), FileError> {
+    fn read_range(&mut self) -> Result<(u32, u32), FileError> {
         let text = text(&mut self.range)?;
         let mut clocks = text.lines().filter_map(megahertz);
         match (clocks.next(), clocks.next()) {

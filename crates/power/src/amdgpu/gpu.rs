@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::address::Address;
 use super::clients::Clients;
-use super::clocks::{ClockError, Clocks, Writer};
+use super::clocks::{ClockError, Clocks};
 use super::holders::Nodes;
 use super::metrics::{self, Limiter, Metrics};
 use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Reading, Throttle};
@@ -201,10 +201,11 @@ impl Gpu {
             None => Err(self.no_clocks()),
             Some(Ok(answer)) => Ok(answer),
             Some(Err(ClockError::File(error))) => Err(self.failed(error, action)),
-            Some(Err(foreign)) => {
-                let address = &self.identity.address;
-                Err(foreign.of(address, action, &self.device, sysfs::PERMISSION))
-            }
+            Some(Err(ClockError::Foreign(cause))) => Err(PowerError::Unsupported {
+                device: self.identity.address.clone(),
+                action,
+                cause,
+            }),
         }
     }
 
@@ -354,11 +355,11 @@ impl PowerDomain for Gpu {
     }
 
     fn lock_clocks(&mut self, range: ClockRange) -> Result<(), PowerError> {
-        self.clocks("locking clocks", |clocks| clocks.lock(range, &mut Writer))
+        self.clocks("locking clocks", |clocks| clocks.lock(range))
     }
 
     fn unlock_clocks(&mut self) -> Result<(), PowerError> {
-        self.clocks("unlocking clocks", |clocks| clocks.unlock(&mut Writer))
+        self.clocks("unlocking clocks", Clocks::unlock)
     }
 
     fn holders(&mut self) -> Result<Vec<Holder>, PowerError> {

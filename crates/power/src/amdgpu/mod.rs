@@ -16,7 +16,7 @@
 
 pub(crate) mod address;
 pub(crate) mod clients;
-pub(crate) mod clocks;
+mod clocks;
 mod gpu;
 pub(crate) mod holders;
 mod metrics;

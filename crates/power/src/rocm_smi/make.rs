@@ -63,11 +63,6 @@ impl Make {
         }
     }
 
-    /// Whether litd locks clocks through it. ROCm SMI's calls for that differ between its releases.
-    pub fn locks_clocks(self) -> bool {
-        self == Self::AmdSmi
-    }
-
     /// Where ROCm's own packages have it, unknown to the dynamic linker.
     fn elsewhere(self) -> &'static Path {
         Path::new(match self {

@@ -16,16 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use litd_units::{Hertz, Watts};
+use litd_units::Watts;
 use nix::unistd::geteuid;
 
 use self::make::Make;
 use self::process::{Process, Recipe, Unanswered};
 use self::protocol::{Answer, Cause, Description, Refusal, Request};
-use crate::amdgpu::clocks::{ClockError, Clocks, Hand};
 use crate::amdgpu::{self, address::Address, clients::Clients, holders::Nodes};
 use crate::discovery::{Inventory, Notice, PATIENCE, Search, Severity};
-use crate::domain::{CapRange, ClockRange, Handles, Identity, PowerDomain, Reading};
+use crate::domain::{CapRange, Handles, Identity, PowerDomain, Reading};
 use crate::error::PowerError;
 use crate::holder::Holder;
 use crate::late::{self, Candidate, Look, Outcome};
@@ -150,7 +149,6 @@ fn ask(
         device: device.to_owned(),
         sys: search.sys.clone(),
         clients: clients.clone(),
-        clocks: None,
     };
     Look {
         outcome: Outcome::Domain(Box::new(gpu)),
@@ -255,8 +253,6 @@ struct Gpu {
     device: PathBuf,
     sys: PathBuf,
     clients: Clients,
-    /// The files that show what clocks it keeps to, once they were looked at.
-    clocks: Option<Clocks>,
 }
 
 impl Gpu {
@@ -328,89 +324,6 @@ impl Gpu {
             }
             Ok(_) => self.driver(action, cause),
             Err(error) => error,
-        }
-    }
-}
-
-/// Why clocks can't be read, locked or freed.
-enum ClockFailure {
-    Files(ClockError),
-    Library(PowerError),
-}
-
-impl From<ClockError> for ClockFailure {
-    fn from(error: ClockError) -> Self {
-        Self::Files(error)
-    }
-}
-
-/// Has the library set clocks.
-impl Hand for Gpu {
-    type Error = ClockFailure;
-
-    fn set_range(
-        &mut self,
-        clocks: &mut Clocks,
-        lowest: u32,
-        highest: u32,
-    ) -> Result<(), ClockFailure> {
-        let (_, now) = clocks.read_range().map_err(ClockError::from)?;
-        let name = self.name();
-        let mut steps = [
-            Request::LowestClock(name.clone(), lowest),
-            Request::HighestClock(name, highest),
-        ];
-        // Each takes effect by itself, and the driver refuses a lowest clock that is not below the highest.
-        if highest >= now {
-            steps.reverse();
-        }
-        steps.iter().try_for_each(|step| self.done(step))
-    }
-
-    fn set_auto(&mut self, _: &mut Clocks) -> Result<(), ClockFailure> {
-        self.done(&Request::FreeClocks(self.name()))
-    }
-}
-
-impl Gpu {
-    fn done(&mut self, request: &Request) -> Result<(), ClockFailure> {
-        let answer = self.ask(request, "setting clocks", |answer| match answer {
-            Answer::Done => Some(()),
-            _ => None,
-        });
-        answer.map_err(ClockFailure::Library)
-    }
-
-    /// Reads, locks or frees clocks.
-    fn clocks<T>(
-        &mut self,
-        action: &'static str,
-        run: impl FnOnce(&mut Clocks, &mut Self) -> Result<T, ClockFailure>,
-    ) -> Result<T, PowerError> {
-        if !self.process.make().locks_clocks() {
-            return Err(self.no_clocks());
-        }
-        let known = self.clocks.take().or_else(|| Clocks::find(&self.device));
-        let Some(mut clocks) = known else {
-            return Err(self.no_clocks());
-        };
-        let outcome = run(&mut clocks, self);
-        match outcome {
-            Err(ClockFailure::Files(error)) => {
-                // Another driver has other files.
-                if matches!(error, ClockError::Foreign(_)) {
-                    self.clocks = Some(clocks);
-                }
-                Err(error.of(&self.identity.address, action, &self.device, PERMISSION))
-            }
-            Err(ClockFailure::Library(error)) => {
-                self.clocks = Some(clocks);
-                Err(error)
-            }
-            Ok(answer) => {
-                self.clocks = Some(clocks);
-                Ok(answer)
-            }
         }
     }
 }
@@ -497,22 +410,7 @@ impl PowerDomain for Gpu {
         holders.map_err(|error| self.driver("listing the processes", error.to_string()))
     }
 
-    fn highest_clock(&mut self) -> Result<Hertz, PowerError> {
-        self.clocks("reading the highest clock", |clocks, _| {
-            Ok(clocks.highest()?)
-        })
-    }
-
-    fn lock_clocks(&mut self, range: ClockRange) -> Result<(), PowerError> {
-        self.clocks("locking clocks", |clocks, gpu| clocks.lock(range, gpu))
-    }
-
-    fn unlock_clocks(&mut self) -> Result<(), PowerError> {
-        self.clocks("unlocking clocks", |clocks, gpu| clocks.unlock(gpu))
-    }
-
     fn release(&mut self) -> Handles {
-        self.clocks = None;
         self.process.close();
         Handles::Closed
     }

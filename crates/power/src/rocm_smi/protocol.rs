@@ -34,12 +34,6 @@ pub(super) enum Request {
     Read(String),
     /// Set its cap to so many watts, and read it back.
     Set(String, u32),
-    /// Set the lowest clock of its compute units, in MHz.
-    LowestClock(String, u32),
-    /// Set the highest.
-    HighestClock(String, u32),
-    /// Let its driver choose clocks again.
-    FreeClocks(String),
 }
 
 /// An answer.
@@ -58,8 +52,6 @@ pub(super) enum Answer {
     Cap(Watts),
     /// The sensors.
     Reading(Reading),
-    /// The library says that it is done.
-    Done,
     /// The request failed.
     Refused(Refusal),
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use litd_bindings::{End, Error, Gpu, Library, Meaning, Sensor};
+use litd_bindings::{Error, Gpu, Library, Meaning, Sensor};
 use litd_units::Watts;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
@@ -252,24 +252,8 @@ fn answer(gpus: &mut Gpus, request: &Request, patience: &Patience) -> Result<Ans
             let set = patience.ask(|| gpu.set_cap(*watts));
             set.and_then(|()| cap(gpu, patience)).map(Answer::Cap)
         }
-        Request::LowestClock(device, clock) => {
-            let gpu = gpus.find(device, patience)?;
-            done(patience.ask(|| gpu.set_clock(End::Lowest, *clock)))
-        }
-        Request::HighestClock(device, clock) => {
-            let gpu = gpus.find(device, patience)?;
-            done(patience.ask(|| gpu.set_clock(End::Highest, *clock)))
-        }
-        Request::FreeClocks(device) => {
-            let gpu = gpus.find(device, patience)?;
-            done(patience.ask(|| gpu.free_clocks()))
-        }
     };
     answer.map_err(refused)
-}
-
-fn done(outcome: Result<(), Error>) -> Result<Answer, Error> {
-    outcome.map(|()| Answer::Done)
 }
 
 /// Why the library refuses a request.

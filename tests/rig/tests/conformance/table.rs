@@ -263,10 +263,6 @@ pub fn amd_smi_of_sid() -> Row {
     Row {
         backend: "amd_smi",
         drivers: Drivers::Library(Library::AmdSmiOf("amd-sid"), Board::default()),
-        tells: Tells {
-            locks: true,
-            ..rocm_smi().tells
-        },
         ..rocm_smi()
     }
 }
