@@ -146,15 +146,22 @@ impl Library for AmdSmi {
         let sockets =
             self.handles(|count, handles| call!(self, amdsmi_get_socket_handles(count, handles)))?;
         let mut gpus: Vec<Box<dyn smi::Gpu>> = Vec::with_capacity(sockets.len());
+        let mut failed = None;
         for socket in sockets {
             let processors = self.handles(|count, handles| {
                 call!(self, amdsmi_get_processor_handles(socket, count, handles))
-            })?;
-            if let Some(&handle) = processors.first() {
-                gpus.push(Box::new(Gpu { smi: self, handle }));
+            });
+            match processors.as_ref().map(|all| all.first()) {
+                Ok(Some(&handle)) => gpus.push(Box::new(Gpu { smi: self, handle })),
+                Ok(None) => {}
+                // Each GPU's own process asks for all of them: one that fails costs no other one.
+                Err(_) => failed = processors.err(),
             }
         }
-        Ok(gpus)
+        match failed.filter(|_| gpus.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(gpus),
+        }
     }
 }
 

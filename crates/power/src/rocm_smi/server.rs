@@ -80,7 +80,11 @@ fn converse(make: Make, library: &Path) -> io::Result<()> {
     let socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut requests = BufReader::with_capacity(1024, socket.try_clone()?);
     let mut answers = Answers { socket };
-    remove_mutexes();
+    match make {
+        Make::RocmSmi => remove_mutexes(),
+        // By default it makes none, and those of others are not its affair.
+        Make::AmdSmi => {}
+    }
     let smi = match make.open(library) {
         Ok(smi) => smi,
         Err(error) => {
