@@ -10,13 +10,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="SKIPPED: no torch")
 
-from litd.overlap import MisfitError, Training, fitted, megatron_ranks, read
+from litd.overlap import MisfitError, Training, engine, fitted, megatron_ranks, read
 from litd.overlap.program import Parallel, backward, forward, segments
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -380,6 +381,41 @@ def test_a_small_gpu_has_no_more_sms_than_it_has() -> None:
     fitted(own, 0, Training(4, 1, 2), gpu_sms=6)
     with pytest.raises(MisfitError, match="1 to 5 SMs, not 6"):
         fitted(own, 0, Training(4, 1, 2), gpu_sms=5)
+
+
+def test_stages_that_are_named_twice_or_not_by_numbers_are_refused() -> None:
+    own = plan(2, 1, one_by_one(True))
+    training = Training(4, 1, 2, pipeline_parallel=2)
+    for odd in (7, {"stage": "x"}, own["stages"][0]):
+        stages = own | {"stages": [own["stages"][0], odd]}
+        with pytest.raises(MisfitError, match="stages have a number each"):
+            fitted(stages, 0, training)
+
+
+def test_what_does_not_fit_on_one_rank_is_refused_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = fitted(plan(2, 1, one_by_one(True)), 0, Training(4, 1, 2))
+    training, ranks = Training(4, 1, 2), megatron_ranks(2, Parallel(2, 1))
+    block = SimpleNamespace(parallel=training.parallel, qkv_weight=SimpleNamespace(dtype="float64"))
+
+    def check(other: dict[str, Any]) -> None:
+        """As rank 0, where rank 1 differs."""
+
+        def gather(said: list[Any], mine: Any) -> None:
+            said[:] = [mine, mine._replace(**other)]
+
+        network = SimpleNamespace(get_world_size=lambda: 2, all_gather_object=gather)
+        monkeypatch.setattr(engine, "dist", network)
+        engine._check([block], training, own, ranks)
+
+    check({})
+    with pytest.raises(MisfitError, match="rank 1: no blocks"):
+        check({"error": "no blocks"})
+    with pytest.raises(MisfitError, match="rank 1 has another plan"):
+        check({"digest": "another"})
+    with pytest.raises(
+        MisfitError, match=r"ranks \[0, 1\] share tensors, and have different stages"
+    ):
+        check({"stage": (0, 2, "float64")})
 
 
 @pytest.mark.parametrize(

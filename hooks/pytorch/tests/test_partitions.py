@@ -146,8 +146,10 @@ def test_measured_and_made_up_results_do_not_mix(tmp_path: Path) -> None:
         partitions.Results(measured, stand_in=True)
 
 
-def bench(board: partitions.StandInBoard, runs_at: int | None = None) -> Any:
-    """One rank, whose GPU may have a clock of its own."""
+def bench(
+    board: partitions.StandInBoard, runs_at: int | None = None, others_run_at: float = 0.0
+) -> Any:
+    """One rank, whose GPU may have a clock of its own, as another rank's may."""
 
     def set_clock(megahertz: int) -> None:
         board.set_clock(runs_at or megahertz)
@@ -159,6 +161,7 @@ def bench(board: partitions.StandInBoard, runs_at: int | None = None) -> Any:
         wait=lambda: None,
         agree=lambda repeats: min(repeats, 1000),
         mean=list,
+        highest=lambda number: max(number, others_run_at),
     )
 
 
@@ -175,8 +178,10 @@ def test_a_row_has_the_clock_that_was_seen() -> None:
     # One that is throttled is measured, with its clock; one that nobody set is not.
     slow = partitions.row(bench(partitions.StandInBoard(), 1200), candidate, SOON)
     assert slow["clock"] == 1200.0
-    with pytest.raises(OSError, match="1410 MHz were asked for, and the GPU runs at 1500"):
+    with pytest.raises(OSError, match="1410 MHz were asked for, and a GPU runs at 1500"):
         partitions.row(bench(partitions.StandInBoard(), 1500), candidate, SOON)
+    with pytest.raises(OSError, match="and a GPU runs at 1450"):
+        partitions.row(bench(partitions.StandInBoard(), None, 1450.0), candidate, SOON)
 
 
 class Alone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -78,6 +78,11 @@ class Overlap:
             raise ValueError(
                 f"a microbatch of {hidden.shape[1]} sequences, and the plan is for "
                 f"{self._training.microbatch}"
+            )
+        if self._training.recompute and torch.is_autocast_enabled():
+            raise ValueError(
+                "what is recomputed would be computed without autocast: give the blocks their data "
+                "type, or train without recomputation"
             )
         if not torch.is_grad_enabled():
             nanobatch = self._entered(hidden, "nothing")
@@ -164,20 +169,47 @@ def _left(nanobatch: Nanobatch) -> Any:
 
 
 def _check(blocks: Sequence[Any], training: Training, plan: Plan, ranks: Ranks) -> None:
+    """Refuses what does not fit, on all ranks: one that ended alone would leave others waiting."""
+    own = _Said(
+        error=_misfit(blocks, training, ranks),
+        digest=plan.digest,
+        stage=(plan.stage, len(blocks), str(blocks[0].qkv_weight.dtype) if blocks else ""),
+    )
+    said: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(said, own)
+    for rank, it in enumerate(said):
+        if it.error:
+            raise MisfitError(f"rank {rank}: {it.error}")
+        if it.digest != said[0].digest:
+            raise MisfitError(f"rank {rank} has another plan, or trains otherwise, than rank 0")
+    for axis, groups in ranks.items():
+        for group in groups:
+            stages = {said[rank].stage for rank in group}
+            if len(stages) > 1:
+                raise MisfitError(
+                    f"ranks {sorted(group)} share {axis}s, and have different stages, numbers of "
+                    f"blocks or data types: {sorted(stages)}"
+                )
+
+
+class _Said(NamedTuple):
+    """What a rank tells the others before the first step."""
+
+    error: str | None
+    digest: str
+    stage: tuple[int, int, str]
+
+
+def _misfit(blocks: Sequence[Any], training: Training, ranks: Ranks) -> str | None:
+    """What does not fit on this rank."""
     parallel = training.parallel
     if not blocks or any(block.parallel != parallel for block in blocks):
-        raise MisfitError(f"the blocks of this stage are not made for {parallel}")
+        return f"the blocks of its stage are not made for {parallel}"
     for axis, size in (("tensor", parallel.tensor), ("context", parallel.context)):
         sizes = {len(group) for group in ranks[axis]}  # type: ignore[index]
         if sizes != {size}:
-            raise MisfitError(
-                f"groups of {sorted(sizes)} ranks share {axis}s, and {size} in the plan"
-            )
-    digests: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, plan.digest)
-    others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
-    if others:
-        raise MisfitError(f"rank {others[0]} has another plan, or trains otherwise, than rank 0")
+            return f"groups of {sorted(sizes)} ranks share {axis}s, and {size} in the plan"
+    return None
 
 
 class _Microbatch:

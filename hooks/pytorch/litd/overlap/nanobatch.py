@@ -111,7 +111,9 @@ class Nanobatch:
 
 
 def divided(whole: Any, parts: int) -> list[Any]:
-    """A value of so many nanobatches, each with its own memory."""
+    """A value of so many nanobatches, each with memory of its own, which nobody else changes."""
+    if parts == 1:
+        return [whole.detach().clone(memory_format=torch.contiguous_format)]
     return [part.contiguous() for part in whole.chunk(parts, dim=1)]
 
 

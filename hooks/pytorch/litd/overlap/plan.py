@@ -72,6 +72,8 @@ Launches = dict[str, Launch]
 class Plan:
     """An iteration of one stage."""
 
+    stage: int
+    """The stage's number."""
     launches: Mapping[tuple[str, int], Launches]
     """By pass and microbatch."""
     clocks: Schedule
@@ -99,7 +101,10 @@ def read(path: Path, stage: int, training: Training, *, gpu_sms: int | None = No
 def fitted(plan: Any, stage: int, training: Training, *, gpu_sms: int | None = None) -> Plan:
     """As `read`, of what JSON says."""
     clocks = plan_schedule(plan, stage)
-    stages = {it.get("stage"): _instructions(it) for it in plan["stages"]}
+    numbers = [it.get("stage") if isinstance(it, dict) else None for it in plan["stages"]]
+    if any(type(number) is not int for number in numbers) or len(set(numbers)) != len(numbers):
+        raise MisfitError(f"stages have a number each, and not {numbers}")
+    stages = {it["stage"]: _instructions(it) for it in plan["stages"]}
     if sorted(stages) != list(range(training.pipeline_parallel)):
         raise MisfitError(
             f"{len(plan['stages'])} stages are planned, and {training.pipeline_parallel} are here"
@@ -121,6 +126,7 @@ def fitted(plan: Any, stage: int, training: Training, *, gpu_sms: int | None = N
     budgets = {number: _budgets(own, partitions) for number, own in launches.items()}
     said = json.dumps([plan, asdict(training)], sort_keys=True).encode()
     return Plan(
+        stage=stage,
         launches=launches[stage],
         clocks=clocks,
         budgets=budgets[stage],
