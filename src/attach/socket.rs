@@ -205,9 +205,14 @@ impl Socket {
         let message = recvmsg::<UnixAddr>(fd, &mut parts, Some(&mut control), flags)?;
         // A sender without a name has an address without any bytes, which nix takes for a mistake of its caller's.
         let is_named = |it: &UnixAddr| it.len() as usize > size_of::<sa_family_t>();
-        let (length, from) = (message.bytes, message.address.filter(is_named));
+        let (length, mut from) = (message.bytes, message.address.filter(is_named));
+        // What came with it did not fit: descriptors, which no client sends.
+        let told = message.cmsgs();
+        if told.is_err() {
+            from = None;
+        }
         let (mut sender, mut waited) = (Sender { pid: 0, uid: 0 }, Duration::ZERO);
-        for told in message.cmsgs()? {
+        for told in told.into_iter().flatten() {
             match told {
                 ControlMessageOwned::ScmCredentials(it) => {
                     sender.pid = u32::try_from(it.pid()).unwrap_or(0);

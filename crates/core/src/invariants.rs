@@ -9,7 +9,6 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::journal::Undo;
 use crate::store::Store;
-use crate::undo::by_hand::ByHand;
 
 /// Tolerance: caps are counted in whole microwatts.
 const ROUNDED: Watts = Watts(1e-5);
@@ -63,7 +62,7 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// 3. A connected rank's hook is attached as that rank; a rank that is not connected knows since when.
+    /// 3. Connected ranks' hooks are attached as these ranks, and no others; other ranks know since when they are away.
     fn ranks_have_their_hooks(&self) -> Result<(), String> {
         for (name, job) in &self.jobs {
             for (&number, rank) in &job.ranks {
@@ -78,7 +77,14 @@ impl<S: Store> Core<S> {
                 }
             }
         }
-        Ok(())
+        let stray = self.hooks.attached().find(|&(id, job, rank)| {
+            let rank = self.jobs.get(job).and_then(|job| job.ranks.get(&rank));
+            rank.is_none_or(|rank| rank.session != Some(id))
+        });
+        match stray {
+            None => Ok(()),
+            Some((id, job, rank)) => Err(format!("3: {id:?} is not {job}'s rank {rank}")),
+        }
     }
 
     /// 4. A loop asks for one cap of each device of its job, and moves no socket that another one moves.
@@ -116,9 +122,8 @@ impl<S: Store> Core<S> {
         let is = |known: Watts| known.is_same_cap(cap);
         let entry = self.entry(unit.address());
         // An override that took too long is given up, and may still be done.
-        let is_given_up = matches!(unit.by_hand, ByHand::Failed(_));
         let known = self.is_by_hand(device, cap)
-            || is_given_up
+            || unit.by_hand.has_failed_at(cap)
             || unit.back().is_some_and(is)
             || unit.found.is_some_and(is)
             || entry.is_some_and(|entry| entry.undo(cap) != Undo::Foreign);

@@ -18,8 +18,8 @@ fn let_go_of(name: &str) -> No {
     No::new(RefusalCode::Busy, "let_go", reason).for_now()
 }
 
-/// The same for the job that a rank's group is, where the job's ranks do unequal work: each group has its own loop
-/// and its own share of the budget, as jobs have.
+/// The hello of the group that a rank is of, where its job's ranks do unequal work: each group is a job of its own, with
+/// a loop and a share of the budget.
 fn group_of(whole: &Hello) -> Option<Hello> {
     let group = &whole.group;
     (!group.is_empty()).then(|| Hello {

@@ -45,7 +45,7 @@ const BREATH: Nanos = Nanos(200_000_000);
 /// How many hooks of a crowd may connect at once.
 const ARRIVALS_AT_ONCE: f64 = 64.0;
 
-/// Crowds whose arrivals are counted.
+/// Crowds, and processes, whose visits are counted.
 const KNOWN_CROWDS: usize = 1024;
 
 /// How often each of many peers comes.
@@ -273,6 +273,15 @@ impl Hooks {
             (now >= since + INTRODUCTION).then_some((id, reason))
         });
         overdue.collect()
+    }
+
+    /// The hooks that are ranks, with their jobs and ranks.
+    pub fn attached(&self) -> impl Iterator<Item = (SessionId, &str, u32)> {
+        let sessions = self.sessions.iter();
+        sessions.filter_map(|(&id, session)| {
+            let (job, rank) = session.attached()?;
+            Some((id, job, rank))
+        })
     }
 
     /// The hooks that are ranks and would use a profiler.

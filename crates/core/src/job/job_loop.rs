@@ -197,13 +197,15 @@ impl JobLoop {
         self.controller_mut().is_some_and(Controller::resume)
     }
 
-    /// No cap rises above what its device may hold now.
+    /// No cap that it asks for rises above what its device may hold now.
     pub fn cancel_rises(&mut self, most: &[Watts]) {
         if let Phase::Runs {
-            controller, ask, ..
+            controller,
+            ask: Some(ask),
+            ..
         } = &mut self.phase
         {
-            *ask = Some(controller.cancel_rises(most));
+            *ask = controller.cancel_rises(most);
         }
     }
 }

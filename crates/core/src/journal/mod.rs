@@ -487,9 +487,6 @@ impl Journal {
     /// intended last, earlier ones are forgotten.
     ///
     /// Returns whether the cap is litd's or the one found; any other is foreign, and this does not make it litd's.
-    ///
-    /// Returns whether the cap is litd's or the one found; anything else is somebody else's, and
-    /// does not become litd's by this.
     pub fn confirmed(&mut self, address: &str, held: Watts) -> bool {
         let Some(entry) = self.entries.iter_mut().find(|it| it.address == address) else {
             return false;

@@ -39,6 +39,11 @@ pub(crate) struct Failed {
 }
 
 impl ByHand {
+    /// Whether this is the cap of an override that was reported as failed.
+    pub fn has_failed_at(&self, cap: Watts) -> bool {
+        matches!(self, Self::Failed(failed) if failed.cap.is_same_cap(cap))
+    }
+
     /// The override that was asked for and has not been reported yet.
     pub fn asked(&self) -> Option<Watts> {
         match self {
