@@ -80,53 +80,12 @@ impl Line {
             .filter(|&target| idle && self.held != Some(target))
     }
 
-    /// Its rise, if it is to rise.
-    fn climb(&self, device: usize) -> Option<Climb> {
-        let target = self.wants().filter(|&target| target > self.most)?;
-        Some(Climb {
-            device,
-            from: watts(self.most),
-            target: watts(target),
-        })
-    }
-
     /// Where it is to go, if that cannot make the sum larger. Of a device whose cap is not known
     /// nobody can say that.
     fn descent(&self) -> Option<Microwatts> {
         let known = self.held.is_some();
         self.wants().filter(|&target| known && target <= self.most)
     }
-}
-
-/// A device that is to rise.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Climb {
-    /// The device, in the node's order.
-    pub device: usize,
-    /// The most that it may hold now.
-    pub from: Watts,
-    /// The cap that it has to hold.
-    pub target: Watts,
-}
-
-/// How far devices rise at once.
-pub trait Steps {
-    /// The cap to which a device rises now, on its way to its target; the cap that it starts from, if it has to wait.
-    fn next(&self, climb: Climb) -> Watts;
-
-    /// The device does rise to that cap.
-    fn took(&mut self, climb: Climb, cap: Watts);
-}
-
-/// Devices rise to their targets.
-struct AtOnce;
-
-impl Steps for AtOnce {
-    fn next(&self, climb: Climb) -> Watts {
-        climb.target
-    }
-
-    fn took(&mut self, _: Climb, _: Watts) {}
 }
 
 /// How a write ended.
@@ -238,6 +197,15 @@ impl Actuator {
         self.aim(device, found, Rises::InBudget);
     }
 
+    /// Another cap on the way to the one that a device is aimed at.
+    pub fn pace(&mut self, device: usize, cap: Watts) {
+        if let Some(line) = self.lines.get_mut(device)
+            && line.target.is_some()
+        {
+            line.target = microwatts(cap);
+        }
+    }
+
     /// Leaves a device alone.
     pub fn leave(&mut self, device: usize) {
         if let Some(line) = self.lines.get_mut(device) {
@@ -248,21 +216,6 @@ impl Actuator {
     /// All writes that may go out now to devices that are `free` to take one, in order. They
     /// count as under way.
     pub fn due(&mut self, free: impl Fn(usize) -> bool) -> Vec<(usize, Watts)> {
-        self.due_in_steps(free, &mut AtOnce)
-    }
-
-    /// Devices that are to rise and are not being written.
-    pub fn climbs(&self) -> impl Iterator<Item = Climb> {
-        let lines = self.lines.iter().enumerate();
-        lines.filter_map(|(device, line)| line.climb(device))
-    }
-
-    /// As [`Actuator::due`], with rises in `steps`.
-    pub fn due_in_steps(
-        &mut self,
-        free: impl Fn(usize) -> bool,
-        steps: &mut impl Steps,
-    ) -> Vec<(usize, Watts)> {
         let mut writes = Vec::new();
         let mut open = false;
         for (device, line) in self.lines.iter_mut().enumerate() {
@@ -283,17 +236,9 @@ impl Actuator {
         let straggle = |line: &Line| (line.straggling.unwrap_or(0) - seen(line)).max(0);
         let straggling: Microwatts = self.lines.iter().map(straggle).sum();
         for (device, line) in self.lines.iter_mut().enumerate() {
-            let Some(mut target) = line.wants().filter(|_| free(device)) else {
+            let Some(target) = line.wants().filter(|_| free(device)) else {
                 continue;
             };
-            let climb = line.climb(device);
-            if let Some(climb) = climb {
-                let next = microwatts(steps.next(climb)).unwrap_or(line.most);
-                if next <= line.most {
-                    continue;
-                }
-                target = target.min(next);
-            }
             let rise = line.with(target) - line.with(line.most);
             let fits = match line.rises {
                 Rises::Surely => sum + straggling - straggle(line) + rise <= self.budget,
@@ -306,9 +251,6 @@ impl Actuator {
                 line.most = line.most.max(target);
                 (line.writing, line.falling) = (Some(target), rise < 0);
                 writes.push((device, watts(target)));
-                if let Some(climb) = climb {
-                    steps.took(climb, watts(target));
-                }
             }
         }
         writes

@@ -22,7 +22,7 @@ mod model;
 pub mod plan;
 pub mod sample;
 
-pub use actuator::{Actuator, Climb, Rises, Steps, Written};
+pub use actuator::{Actuator, Rises, Written};
 pub use config::{Config, Law, Scale};
 pub use controller::Controller;
 pub use decision::{Decision, State, Why};

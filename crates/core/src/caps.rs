@@ -1,24 +1,19 @@
 //! When targets are worked out anew (by [`plan`]), and the writes that follow.
 
 use litd_api::audit::Intent;
-use litd_policies::{Climb, Policy};
+use litd_policies::Policy;
 use litd_power::Operation;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::job::Job;
 use crate::journal::{Found, Undo};
 use crate::plan::{Doing, plan};
-use crate::ramp::Grid;
 use crate::reason::{Planned, Reason};
 use crate::store::Store;
 
 /// After a failed write to the journal or the audit log no cap is written for so long.
 const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
-
-/// The unit of a driver that has told none: all take whole watts.
-const WHOLE: Watts = Watts(1.0);
 
 impl<S: Store> Core<S> {
     /// Whether a policy moves caps.
@@ -58,6 +53,7 @@ impl<S: Store> Core<S> {
             plan.aim(&mut self.actuator);
             self.planned = Some(Planned { view, plan });
         }
+        self.aim_in_steps();
     }
 
     fn believe_all(&mut self, which: impl Fn(&Unit) -> bool) {
@@ -70,7 +66,8 @@ impl<S: Store> Core<S> {
 
     /// Sends out what may be written now, after the journal and the audit log know of it.
     pub(crate) fn write_caps(&mut self) {
-        let writes = self.due_writes();
+        let devices = &self.devices;
+        let writes = self.actuator.due(|device| devices.is_free(device));
         if writes.is_empty() {
             return;
         }
@@ -101,50 +98,6 @@ impl<S: Store> Core<S> {
         for (device, _) in waiting {
             self.write_later(device);
         }
-    }
-
-    /// Whether a device may rise at once: litd leaves it, or an administrator wants the cap; or nothing can be put on
-    /// record, and then only the cap to restore may be written, and none on the way to it.
-    fn rises_at_once(&self, climb: &Climb) -> bool {
-        let is_left = self.is_leaving() || self.devices.is_released(climb.device);
-        let (journal, log) = (self.writer.journal_trouble(), self.writer.log_trouble());
-        is_left || self.is_by_hand(climb.device, climb.target) || journal.or(log).is_some()
-    }
-
-    /// Whether a device of a job is on its way up, as fast as `caps.max_rise_w_per_s` allows.
-    pub(crate) fn is_climbing(&self, job: &Job) -> bool {
-        let devices = job.devices();
-        let mut climbs = self.actuator.climbs();
-        self.ramp.is_under_way(self.now) && climbs.any(|climb| devices.contains(&climb.device))
-    }
-
-    /// The writes that may go out now; rises only as fast as `caps.max_rise_w_per_s` allows.
-    fn due_writes(&mut self) -> Vec<(usize, Watts)> {
-        let (now, most) = (self.now, self.config.caps.max_rise_w_per_s);
-        let devices = &self.devices;
-        let Some(most) = most else {
-            self.ramp.lift();
-            return self.actuator.due(|device| devices.is_free(device));
-        };
-        let at_once = |climb: &Climb| self.rises_at_once(climb);
-        let at_once: Vec<usize> = self
-            .actuator
-            .climbs()
-            .filter(at_once)
-            .map(|it| it.device)
-            .collect();
-        let caps = &self.config.caps;
-        let grid = |(device, unit): (usize, &Unit)| Grid {
-            floor: (!at_once.contains(&device)).then(|| unit.floor(caps)),
-            unit: unit.device.range.last().map_or(WHOLE, |it| it.resolution),
-        };
-        let grids = devices.iter().map(grid).collect();
-        let mut stairs = self.ramp.stairs(most, grids, self.actuator.climbs(), now);
-        let writes = self
-            .actuator
-            .due_in_steps(|device| devices.is_free(device), &mut stairs);
-        self.ramp.rose(&stairs, now);
-        writes
     }
 
     /// Whether a write undoes what litd may have done, as far as the journal knows. A device without a journal

@@ -126,8 +126,8 @@ pub struct Caps {
     pub gpu_ceiling: Option<Watts>,
     /// No CPU socket's limit goes below this.
     pub cpu_floor: Watts,
-    /// By how many watts a second all caps together rise at most, unless litd leaves them or an administrator sets
-    /// one. Absent: as fast as the drivers take them.
+    /// By how many watts a second caps rise at most, all of them together and whatever others fall, unless litd leaves
+    /// them or an administrator sets one. Absent: as fast as the drivers take them.
     pub max_rise_w_per_s: Option<f64>,
     /// Measured power must be below the cap, plus this share of it, within `follow_seconds`
     /// after a cap was lowered.

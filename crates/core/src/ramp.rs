@@ -1,138 +1,226 @@
-//! How fast the caps of a node rise, where the administrator bounds that (`caps.max_rise_w_per_s`): all nodes of a
-//! job raise caps at once, and their supply has to follow. Decreases wait for nothing, nor does what litd gives back
-//! when it leaves: at a stop, while off, of a released device; nor a cap that an administrator sets.
+//! How fast the caps of a node rise, where the administrator bounds that (`caps.max_rise_w_per_s`): the nodes of a
+//! job raise caps at once, and their supply has to follow. The plan says where caps go; what is aimed at on the way
+//! there is decided here. Decreases wait for nothing, nor does what litd gives back when it leaves: at a stop, while
+//! off, of a released device; nor a cap that an administrator sets.
 
-use litd_policies::{Climb, Steps};
+use std::collections::BTreeMap;
+
 use litd_units::{Nanos, Watts};
 
+use crate::core::Core;
+use crate::devices::Unit;
+use crate::job::Job;
 use crate::rate::Bucket;
+use crate::store::Store;
 
-/// Devices that are to rise do so every second; where one came up from below its floor, that is paid for first.
-const PAUSE: Nanos = Nanos(10_000_000_000);
+/// The unit of a driver that has told none: all take whole watts.
+const WHOLE: Watts = Watts(1.0);
+
+/// A device that is to rise.
+#[derive(Debug, Clone, Copy)]
+struct Climb {
+    device: usize,
+    /// The most that it may hold now.
+    from: Watts,
+    /// The cap that the plan has for it.
+    target: Watts,
+    /// A device below its floor rises to that at least: its driver need not take any cap in between.
+    floor: Watts,
+    /// Its driver's unit.
+    unit: Watts,
+    /// Whether its last write is still to be done, or has failed: then it makes no further step.
+    is_busy: bool,
+}
+
+/// A step of a device.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// What it could hold then.
+    from: Watts,
+    /// The cap that it is to hold now.
+    cap: Watts,
+    /// When it was its turn.
+    at: Nanos,
+}
 
 /// The watts by which caps may rise.
 #[derive(Debug, Default)]
 pub(crate) struct Ramp {
-    /// Watts that have not been used, of one second at most; `None`: rises are not bounded.
+    /// Watts that have not been used, of one second at most; `None`: rises were never bounded.
     bucket: Option<Bucket>,
-    /// The watts a second, and the most that are saved up, for which the bucket was made.
-    made_for: (f64, f64),
-    /// When a device rose last.
-    rose: Option<Nanos>,
-}
-
-/// The caps that a device may be given on its way.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Grid {
-    /// The lowest; `None`: the device rises at once.
-    pub floor: Option<Watts>,
-    /// Its driver's unit.
-    pub unit: Watts,
-}
-
-/// The steps that devices may make in this moment.
-#[derive(Debug)]
-pub(crate) struct Stairs {
-    /// For each device, in the node's order.
-    grids: Vec<Grid>,
-    /// The watts that are left.
-    left: Watts,
-    /// The part of each device that is to rise.
-    each: Watts,
-    /// The watts that were used.
-    used: Watts,
+    /// The last step of each device that is on its way up.
+    steps: BTreeMap<usize, Step>,
 }
 
 impl Ramp {
-    /// The steps that devices may make now, where all caps together may rise by so many watts a second. Devices rise
-    /// once a second, each by its part, and not by a little with each event.
-    pub fn stairs(
-        &mut self,
-        per_second: f64,
-        grids: Vec<Grid>,
-        climbs: impl Iterator<Item = Climb>,
-        now: Nanos,
-    ) -> Stairs {
-        let unit = grids.iter().map(|grid| grid.unit).reduce(Watts::max);
-        let unit = unit.unwrap_or_default();
+    /// The caps that these devices are to hold now, where all caps together may rise by so many watts a second.
+    /// Devices make a step once a second, each by its part, and not by a little with each event. A step for which
+    /// the budget has had no room within its second is taken back, so that all steps that may be made at any time are
+    /// one second's worth; the next turn is another device's.
+    fn climb(&mut self, per_second: f64, climbs: &[Climb], now: Nanos) -> Vec<(usize, Watts)> {
+        let unit = climbs.iter().map(|climb| climb.unit).reduce(Watts::max);
         // A driver takes whole units only.
-        let full = per_second.max(unit.0);
-        if self.made_for != (per_second, full) {
-            (self.bucket, self.made_for) = (None, (per_second, full));
-        }
-        let new = || Bucket::with_burst(per_second, full, now);
-        let room = self.bucket.get_or_insert_with(new).level(now);
-        let (mut count, mut rest) = (0_u32, Watts::ZERO);
-        for climb in climbs.filter(|climb| is_slow(&grids, climb.device)) {
-            count += 1;
-            rest += climb.target - climb.from;
-        }
+        let full = per_second.max(unit.unwrap_or_default().0);
+        let bucket = match &self.bucket {
+            Some(known) => known.becomes(per_second, full, now),
+            None => Bucket::with_burst(per_second, full, now),
+        };
+        let ready = || climbs.iter().filter(|climb| !climb.is_busy);
+        let unused: Watts = ready().map(|climb| self.unused(climb)).sum();
+        let room = (bucket.level(now) + unused.0).min(full);
+        let rest: Watts = ready().map(|climb| climb.target - climb.from).sum();
         // Bits of a second are lost in rounding.
-        let is_time = room >= full * (1.0 - 1e-6) || rest.0 <= room;
-        let room = Watts(if is_time { room } else { 0.0 });
+        let is_time = bucket.level(now) >= full * (1.0 - 1e-6) || rest.0 <= room;
+        self.steps
+            .retain(|device, _| climbs.iter().any(|it| it.device == *device));
+        self.bucket = Some(bucket);
+        if is_time {
+            self.grant(climbs, Watts(room), now);
+        }
+        let aim = |climb: &Climb| {
+            let cap = self.step(climb).unwrap_or(climb.from).max(climb.from);
+            (climb.device, cap.min(climb.target))
+        };
+        climbs.iter().map(aim).collect()
+    }
+
+    /// The step that a device is on. One that has fallen since, by a late write, has to begin anew.
+    fn step(&self, climb: &Climb) -> Option<Watts> {
+        let step = self.steps.get(&climb.device);
+        step.filter(|step| step.from <= climb.from)
+            .map(|step| step.cap)
+    }
+
+    /// The watts of a device's step that it has not used.
+    fn unused(&self, climb: &Climb) -> Watts {
+        let step = self.step(climb);
+        step.map_or(Watts::ZERO, |cap| (cap - climb.from).max(Watts::ZERO))
+    }
+
+    /// Deals so many watts out anew. Whose turn was longest ago comes first.
+    fn grant(&mut self, climbs: &[Climb], room: Watts, now: Nanos) {
+        let mut ready: Vec<&Climb> = climbs.iter().filter(|climb| !climb.is_busy).collect();
+        ready.sort_by_key(|climb| self.steps.get(&climb.device).map(|step| step.at));
+        let rest: Watts = ready.iter().map(|climb| climb.target - climb.from).sum();
         let each = match rest <= room {
             true => room,
-            false => (room / f64::from(count.max(1))).max(unit),
+            false => room / ready.len().max(1) as f64,
         };
-        Stairs {
-            grids,
-            left: room,
-            each,
-            used: Watts::ZERO,
-        }
-    }
-
-    /// Devices have made these steps.
-    pub fn rose(&mut self, stairs: &Stairs, now: Nanos) {
-        if stairs.used > Watts::ZERO {
-            self.rose = Some(now);
+        let mut left = room;
+        for climb in ready {
+            let next = next_step(climb, each.max(climb.unit).min(left));
+            if let Some(cap) = next {
+                left -= cap - climb.from;
+                let from = climb.from;
+                self.steps.insert(climb.device, Step { from, cap, at: now });
+            } else if let Some(step) = self.steps.get_mut(&climb.device) {
+                step.cap = step.cap.min(climb.from);
+            }
         }
         if let Some(bucket) = &mut self.bucket {
-            bucket.owe(stairs.used.0, now);
+            let level = Watts(bucket.level(now));
+            bucket.owe((level - left).0, now);
         }
     }
 
-    /// Rises are not bounded.
-    pub fn lift(&mut self) {
-        self.bucket = None;
+    /// The devices that are on their way.
+    fn devices(&self) -> Vec<usize> {
+        self.steps.keys().copied().collect()
     }
 
-    /// Whether caps rise in steps now. Devices that wait for something else, such as room in the budget, don't.
-    pub fn is_under_way(&self, now: Nanos) -> bool {
-        self.bucket.is_some() && self.rose.is_some_and(|rose| now < rose + PAUSE)
+    /// No device is on its way any more. Returns whether one was.
+    fn lift(&mut self) -> bool {
+        !std::mem::take(&mut self.steps).is_empty()
     }
 }
 
-/// Whether a device rises in steps.
-fn is_slow(grids: &[Grid], device: usize) -> bool {
-    grids.get(device).is_some_and(|grid| grid.floor.is_some())
+/// The cap to which a device rises where it may rise by so much; `None`: it has to wait.
+fn next_step(climb: &Climb, rise: Watts) -> Option<Watts> {
+    if rise <= Watts::ZERO {
+        return None;
+    }
+    let most = climb.from + rise;
+    let next = match climb.target <= most {
+        true => climb.target,
+        false => most.cut_to(climb.unit),
+    };
+    let next = next.max(climb.floor.min(climb.target));
+    (next > climb.from).then_some(next)
 }
 
-impl Steps for Stairs {
-    /// In whole units of its driver. A device below its floor rises to that at least: its driver need not take any cap
-    /// in between.
-    fn next(&self, climb: Climb) -> Watts {
-        let grid = self.grids.get(climb.device);
-        let Some((floor, unit)) = grid.and_then(|grid| Some((grid.floor?, grid.unit))) else {
-            return climb.target;
+impl<S: Store> Core<S> {
+    /// Aims devices that rise at their next steps. Runs after the targets were worked out, and before each write.
+    pub(crate) fn aim_in_steps(&mut self) {
+        let Some(per_second) = self.config.caps.max_rise_w_per_s else {
+            if self.ramp.lift()
+                && let Some(planned) = &self.planned
+            {
+                planned.plan.aim(&mut self.actuator);
+            }
+            return;
         };
-        if self.left <= Watts::ZERO {
-            return climb.from;
+        let climbs = self.climbs();
+        for device in self.ramp.devices() {
+            // It rises at once from now on, or has arrived.
+            if let Some(cap) = self.planned_cap(device)
+                && !climbs.iter().any(|climb| climb.device == device)
+            {
+                self.actuator.pace(device, cap);
+            }
         }
-        let most = climb.from + self.each.min(self.left);
-        let next = match climb.target <= most {
-            true => climb.target,
-            false => most.cut_to(unit),
-        };
-        next.max(floor.min(climb.target)).max(climb.from)
+        for (device, step) in self.ramp.climb(per_second, &climbs, self.now) {
+            self.actuator.pace(device, step);
+        }
     }
 
-    fn took(&mut self, climb: Climb, cap: Watts) {
-        if is_slow(&self.grids, climb.device) {
-            let rise = cap - climb.from;
-            self.left -= rise;
-            self.used += rise;
-        }
+    /// The devices whose planned caps are above what they may hold, but for those that rise at once.
+    fn climbs(&self) -> Vec<Climb> {
+        let devices = self.devices.iter();
+        let climbs = devices.filter_map(|(device, unit)| self.climb_of(device, unit));
+        climbs.collect()
+    }
+
+    fn climb_of(&self, device: usize, unit: &Unit) -> Option<Climb> {
+        let target = self.planned_cap(device)?;
+        let from = self.actuator.most_of(device);
+        let is_left = self.is_leaving() || self.devices.is_released(device);
+        let at_once =
+            is_left || self.is_by_hand(device, target) || self.goes_back_unrecorded(unit, target);
+        (target > from && !at_once).then(|| Climb {
+            device,
+            from,
+            target,
+            floor: unit.floor(&self.config.caps),
+            unit: unit.device.range.last().map_or(WHOLE, |it| it.resolution),
+            is_busy: self.actuator.is_writing(device) || self.actuator.has_failed(device),
+        })
+    }
+
+    /// Whether nothing can be put on record, and a device is to return to its cap: that may be written all the same,
+    /// and no cap on the way to it.
+    fn goes_back_unrecorded(&self, unit: &Unit, target: Watts) -> bool {
+        let (journal, log) = (self.writer.journal_trouble(), self.writer.log_trouble());
+        let is_back = unit.back().is_some_and(|back| back.is_same_cap(target));
+        journal.or(log).is_some() && is_back
+    }
+
+    /// The cap that the plan has for a device.
+    pub(crate) fn planned_cap(&self, device: usize) -> Option<Watts> {
+        self.planned.as_ref()?.plan.aims.get(device)?.target
+    }
+
+    /// Whether a device is on its way up to its planned cap.
+    pub(crate) fn is_on_its_way(&self, device: usize) -> bool {
+        let aimed = self.actuator.target(device);
+        let is_bounded = self.config.caps.max_rise_w_per_s.is_some();
+        is_bounded && aimed.is_some() && aimed < self.planned_cap(device)
+    }
+
+    /// Whether a device of a job is.
+    pub(crate) fn is_climbing(&self, job: &Job) -> bool {
+        job.devices()
+            .iter()
+            .any(|&device| self.is_on_its_way(device))
     }
 }
 
@@ -140,92 +228,126 @@ impl Steps for Stairs {
 mod tests {
     use super::*;
 
-    fn climb(device: usize, from: f64, target: f64) -> Climb {
-        Climb {
-            device,
-            from: Watts(from),
-            target: Watts(target),
-        }
-    }
-
-    /// The caps after so many seconds, with a look every 100 ms at devices that rise by what they may.
-    fn after(seconds: i64, per_second: f64, unit: f64, devices: &mut [(f64, f64)]) -> usize {
-        after_with(seconds, per_second, unit, devices, &[])
-    }
-
-    /// The same, with devices for which the budget has no room.
-    fn after_with(
-        seconds: i64,
-        per_second: f64,
+    /// Devices by what they hold, and where they are to go.
+    struct Stand {
+        ramp: Ramp,
+        devices: Vec<(f64, f64)>,
         unit: f64,
-        devices: &mut [(f64, f64)],
-        waits: &[usize],
-    ) -> usize {
-        let (mut ramp, mut writes) = (Ramp::default(), 0);
-        for tick in 0..=seconds * 10 {
-            let now = Nanos(tick * 100_000_000);
-            let rising: Vec<Climb> = devices
-                .iter()
-                .enumerate()
+        /// Devices that the budget has no room for.
+        waits: Vec<usize>,
+        now: i64,
+        writes: usize,
+    }
+
+    impl Stand {
+        fn new(devices: &[(f64, f64)]) -> Self {
+            Self {
+                ramp: Ramp::default(),
+                devices: devices.to_vec(),
+                unit: 1.0,
+                waits: Vec::new(),
+                now: 0,
+                writes: 0,
+            }
+        }
+
+        /// Looks every 100 ms.
+        fn passes(&mut self, seconds: f64, per_second: f64) {
+            for _ in 0..(seconds * 10.0) as i64 {
+                self.look(per_second);
+                self.now += 100_000_000;
+            }
+        }
+
+        fn look(&mut self, per_second: f64) {
+            let rising = self.devices.iter().enumerate();
+            let climbs: Vec<Climb> = rising
                 .filter(|(_, (from, target))| from < target)
-                .map(|(device, &(from, target))| climb(device, from, target))
+                .map(|(device, &(from, target))| Climb {
+                    device,
+                    from: Watts(from),
+                    target: Watts(target),
+                    floor: Watts(200.0),
+                    unit: Watts(self.unit),
+                    is_busy: false,
+                })
                 .collect();
-            let grid = Grid {
-                floor: Some(Watts(200.0)),
-                unit: Watts(unit),
-            };
-            let grids = vec![grid; devices.len()];
-            let mut stairs = ramp.stairs(per_second, grids, rising.iter().copied(), now);
-            for it in rising {
-                let next = stairs.next(it);
-                if next > it.from && !waits.contains(&it.device) {
-                    stairs.took(it, next);
-                    devices[it.device].0 = next.0;
-                    writes += 1;
+            for (device, step) in self.ramp.climb(per_second, &climbs, Nanos(self.now)) {
+                let held = &mut self.devices[device].0;
+                if step.0 > *held && !self.waits.contains(&device) {
+                    *held = step.0;
+                    self.writes += 1;
                 }
             }
-            ramp.rose(&stairs, now);
         }
-        writes
+
+        fn held(&self) -> Vec<f64> {
+            self.devices.iter().map(|device| device.0).collect()
+        }
     }
 
     #[test]
     fn caps_rise_together_by_the_rate_and_once_a_second() {
-        let mut devices = [(500.0, 700.0), (450.0, 700.0), (700.0, 700.0)];
-        // One second's worth is saved up at the start.
-        let writes = after(4, 40.0, 1.0, &mut devices);
-        assert_eq!(devices, [(600.0, 700.0), (550.0, 700.0), (700.0, 700.0)]);
-        assert_eq!(writes, 10);
-        after(30, 40.0, 1.0, &mut devices);
-        assert_eq!(devices, [(700.0, 700.0); 3]);
+        let mut stand = Stand::new(&[(500.0, 700.0), (450.0, 700.0), (700.0, 700.0)]);
+        // A second's worth is saved up at the start.
+        stand.passes(4.5, 40.0);
+        assert_eq!(stand.held(), [600.0, 550.0, 700.0]);
+        assert_eq!(stand.writes, 10);
+        stand.passes(30.0, 40.0);
+        assert_eq!(stand.held(), [700.0; 3]);
     }
 
     #[test]
     fn a_rate_below_the_units_of_all_devices_still_raises_each() {
-        let mut devices = [(500.0, 503.0); 4];
-        after(3, 1.0, 1.0, &mut devices);
-        assert_eq!(
-            devices.iter().map(|(held, _)| held - 500.0).sum::<f64>(),
-            4.0
-        );
-        after(60, 1.0, 1.0, &mut devices);
-        assert_eq!(devices, [(503.0, 503.0); 4]);
-        let mut coarse = [(500.0, 520.0)];
-        after(4, 1.0, 5.0, &mut coarse);
-        assert_eq!(coarse, [(505.0, 520.0)]);
+        let mut stand = Stand::new(&[(500.0, 503.0); 4]);
+        stand.passes(3.5, 1.0);
+        assert_eq!(stand.held().iter().sum::<f64>(), 2004.0);
+        stand.passes(60.0, 1.0);
+        assert_eq!(stand.held(), [503.0; 4]);
+        let mut coarse = Stand::new(&[(500.0, 520.0)]);
+        coarse.unit = 5.0;
+        coarse.passes(4.5, 1.0);
+        assert_eq!(coarse.held(), [505.0]);
     }
 
     #[test]
-    fn a_device_that_has_to_wait_takes_nothing_from_the_others() {
-        let mut devices = [(500.0, 600.0), (500.0, 503.0)];
-        after_with(10, 1.0, 1.0, &mut devices, &[0]);
-        assert_eq!(devices, [(500.0, 600.0), (503.0, 503.0)]);
+    fn devices_that_have_to_wait_keep_no_other_waiting_for_good() {
+        let mut stand = Stand::new(&[(500.0, 900.0); 4]);
+        stand.waits = vec![0, 1, 2];
+        stand.passes(40.0, 1.0);
+        assert_eq!(stand.held(), [500.0, 500.0, 500.0, 510.0]);
     }
 
     #[test]
-    fn a_device_below_its_floor_takes_no_cap_in_between() {
-        let mut devices = [(120.0, 300.0)];
-        after(0, 10.0, 1.0, &mut devices);
-        assert_eq!(devices, [(200.0, 300.0)]);
+    fn what_could_not_be_done_for_long_is_not_done_at_once() {
+        let mut stand = Stand::new(&[(500.0, 900.0); 4]);
+        stand.waits = vec![0, 1, 2];
+        stand.passes(20.0, 80.0);
+        stand.waits.clear();
+        let before: f64 = stand.held().iter().sum();
+        stand.passes(1.5, 80.0);
+        let after: f64 = stand.held().iter().sum();
+        assert!(after <= before + 2.0 * 80.0, "{before} to {after}");
+    }
+
+    #[test]
+    fn a_device_below_its_floor_takes_no_cap_in_between_and_pays_for_that_later() {
+        let mut stand = Stand::new(&[(120.0, 300.0)]);
+        stand.passes(0.1, 10.0);
+        assert_eq!(stand.held(), [200.0]);
+        stand.passes(7.5, 10.0);
+        assert_eq!(stand.held(), [200.0]);
+        stand.passes(1.0, 10.0);
+        assert_eq!(stand.held(), [210.0]);
+    }
+
+    #[test]
+    fn another_rate_gives_nothing_at_once() {
+        let mut stand = Stand::new(&[(500.0, 900.0)]);
+        stand.passes(0.1, 100.0);
+        for rate in [99.0, 100.0, 99.0] {
+            stand.passes(0.1, rate);
+        }
+        assert_eq!(stand.held(), [600.0]);
     }
 }

@@ -27,6 +27,16 @@ impl Bucket {
         }
     }
 
+    /// The same at another rate, with what is in it now, or owed.
+    pub fn becomes(&self, per_second: f64, burst: f64, now: Nanos) -> Self {
+        Self {
+            tokens: self.level(now).min(burst),
+            filled: self.filled.max(now),
+            per_second,
+            burst,
+        }
+    }
+
     /// Takes one token, if there is one.
     pub fn take(&mut self, now: Nanos) -> bool {
         self.fill(now);

@@ -32,6 +32,22 @@ impl Reason {
 impl<S: Store> Core<S> {
     /// The reason for a device's target, or for leaving it alone.
     pub(crate) fn reason(&self, device: usize) -> Reason {
+        let Reason { job, text } = self.planned_reason(device);
+        match self
+            .planned_cap(device)
+            .filter(|_| self.is_on_its_way(device))
+        {
+            Some(cap) => Reason {
+                job,
+                text: format!(
+                    "on its way to {cap}, as fast as caps.max_rise_w_per_s allows: {text}"
+                ),
+            },
+            None => Reason { job, text },
+        }
+    }
+
+    fn planned_reason(&self, device: usize) -> Reason {
         let planned = self.planned.as_ref();
         let why = planned.and_then(|it| Some(it.plan.aims.get(device)?.why));
         let (Some(planned), Some(unit)) = (planned, self.devices.get(device)) else {

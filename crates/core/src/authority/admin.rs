@@ -5,7 +5,7 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::authority::Decided;
-use crate::config::{Config, OnExit};
+use crate::config::{Caps, Config, OnExit};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::plan::DUST;
@@ -302,7 +302,7 @@ impl<S: Store> Core<S> {
         let rules = config.mode != self.config.mode
             || config.rollout != self.config.rollout
             || config.policy != self.config.policy
-            || config.caps != self.config.caps
+            || differ(&config.caps, &self.config.caps)
             || config.node != self.config.node;
         self.forget_higher_override(&config);
         let lifted = lifted(&self.config, &config);
@@ -384,6 +384,15 @@ fn counted(devices: &[usize]) -> String {
     }
 }
 
+/// Whether caps have to be planned anew. How fast they rise changes no plan.
+fn differ(one: &Caps, other: &Caps) -> bool {
+    let as_fast = Caps {
+        max_rise_w_per_s: other.max_rise_w_per_s,
+        ..one.clone()
+    };
+    as_fast != *other
+}
+
 /// The bounds that one configuration has and the next one does not.
 fn lifted(before: &Config, after: &Config) -> Vec<&'static str> {
     let bounds = |it: &Config| {
@@ -393,6 +402,7 @@ fn lifted(before: &Config, after: &Config) -> Vec<&'static str> {
             ("caps.safe_budget", it.caps.safe_budget.is_some()),
             ("caps.on_exit = \"hold\"", holds),
             ("node.budget", it.node.budget.is_some()),
+            ("caps.max_rise_w_per_s", it.caps.max_rise_w_per_s.is_some()),
         ]
     };
     let both = bounds(before).into_iter().zip(bounds(after));

@@ -274,7 +274,7 @@ impl<S: Store> Core<S> {
         let still = job
             .devices()
             .iter()
-            .all(|&device| self.actuator.is_settled(device));
+            .all(|&device| self.actuator.is_settled(device) && !self.is_on_its_way(device));
         // While a trial holds other caps, the loop rests: it would take their effect for its own.
         let usable = still && !job.stale && job.control.suspended().is_none() && job.lab.is_none();
         let stopped = self.raises_stopped().filter(|_| job.is_steered());

@@ -187,6 +187,7 @@ impl<S: Store> Core<S> {
                 continue;
             };
             let (done, ready) = (self.has_risen(job, steps), self.may_rise(job));
+            let climbs = self.is_climbing(job);
             let Some(job) = self.jobs.get_mut(&name) else {
                 continue;
             };
@@ -199,11 +200,11 @@ impl<S: Store> Core<S> {
                     ends,
                     waited: 0,
                 });
-            } else if waited < PATIENCE {
+            } else if waited < PATIENCE || climbs {
                 job.lab = Some(Lab::Rising {
                     steps,
                     ends,
-                    waited: waited + 1,
+                    waited: waited.saturating_add(1),
                 });
             } else {
                 let text = "the balanced caps can't be taken up again: a GPU is too hot, or takes \
@@ -224,7 +225,8 @@ impl<S: Store> Core<S> {
     }
 
     fn may_rise(&self, job: &Job) -> bool {
-        let settled = |&device: &usize| self.actuator.is_settled(device);
+        let settled =
+            |&device: &usize| self.actuator.is_settled(device) && !self.is_on_its_way(device);
         let hot = |device| too_hot_to_rise(&self.gpu_reading(device), &self.config.law.guard);
         job.devices().iter().all(settled) && !job.gpus().any(hot)
     }

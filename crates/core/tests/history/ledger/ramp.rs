@@ -17,8 +17,16 @@ pub struct Rises {
     /// Failures of the disk until the last rise, and when they were seen to have grown.
     failures: (u32, u32, u32),
     failed: Option<i64>,
-    /// When, and by how many microwatts.
-    each: Vec<(i64, i64)>,
+    each: Vec<Rise>,
+}
+
+/// A write that raises a device.
+#[derive(Debug)]
+struct Rise {
+    at: i64,
+    device: usize,
+    cap: i64,
+    watts: i64,
 }
 
 impl World {
@@ -30,14 +38,16 @@ impl World {
     /// Whether a cap is one between the present one and the cap found, where caps rise only so fast.
     pub(super) fn is_on_its_way(&self, device: usize, cap: i64, found: i64) -> bool {
         let is_bounded = self.config.caps.max_rise_w_per_s.is_some();
-        is_bounded && (self.hw[device].known..found).contains(&cap)
+        let (hw, bounds) = (&self.hw[device], self.bounds(device, Some(found)));
+        let is_one = cap % bounds.unit == 0 && cap >= bounds.floor;
+        is_bounded && is_one && (hw.known..found).contains(&cap)
     }
 
     /// Whether caps are on their way up: as long as they rise now and then they have not arrived.
     pub(super) fn is_climbing(&self) -> bool {
         let rises = &self.ledger.rises;
         let last = rises.each.last().filter(|_| rises.bound.is_some());
-        last.is_some_and(|&(at, _)| self.now < at + RESTS)
+        last.is_some_and(|rise| self.now < rise.at + RESTS)
     }
 
     /// litd sets a cap on a device that, as it was told last, holds another.
@@ -73,9 +83,17 @@ impl World {
         }
         let now = self.now;
         let rises = &mut self.ledger.rises.each;
-        rises.retain(|&(at, _)| at > now - OVER);
-        rises.push((now, cap - held));
-        let sum: i64 = rises.iter().map(|(_, rise)| rise).sum();
+        // A write that was not done is written again, and raises the device once.
+        let is_over = |it: &Rise| it.at <= now - OVER || (it.device, it.cap) == (device, cap);
+        rises.retain(|it| !is_over(it));
+        let watts = cap - held;
+        rises.push(Rise {
+            at: now,
+            device,
+            cap,
+            watts,
+        });
+        let sum: i64 = rises.iter().map(|rise| rise.watts).sum();
         let units = self.hw.iter().map(|hw| micro(hw.range.resolution));
         // A second's worth may have been saved up, or one unit of the coarsest driver.
         let saved = bound.max(units.max().unwrap_or(0));
