@@ -20,7 +20,7 @@ const WHOLE: Watts = Watts(1.0);
 #[derive(Debug, Clone, Copy)]
 struct Climb {
     device: usize,
-    /// The most that it may hold now.
+    /// What it holds; the most that it may hold, where that is not known.
     from: Watts,
     /// The cap that the plan has for it.
     target: Watts,
@@ -182,7 +182,9 @@ impl<S: Store> Core<S> {
 
     fn climb_of(&self, device: usize, unit: &Unit) -> Option<Climb> {
         let target = self.planned_cap(device)?;
-        let from = self.actuator.most_of(device);
+        // A device that can't be judged counts with more than it holds, and would rise from there all the same.
+        let held = self.actuator.held(device);
+        let from = held.unwrap_or_else(|| self.actuator.most_of(device));
         let is_left = self.is_leaving() || self.devices.is_released(device);
         let at_once =
             is_left || self.is_by_hand(device, target) || self.goes_back_unrecorded(unit, target);
