@@ -12,12 +12,12 @@ what it prints is SIMULATED, and says so.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from litd.inference import STEP_S, Bench, at_step
+from litd.ranks import joined, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,20 +98,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measures, and prints what rank 0 found."""
     args = arguments().parse_args(argv)
     import torch
-    import torch.distributed as dist
 
-    dist.init_process_group("gloo" if args.stand_in else "nccl")
-    try:
-        if not args.stand_in:
-            torch.cuda.set_device(dist.get_node_local_rank())
+    with joined(stand_in=args.stand_in) as dist:
         bench = Bench(torch, (args.settle, args.measured), stand_in=args.stand_in)
         power = measured(dist, bench, bench.seconds)
         if power is not None:
             found = {"blocking_w": round(power, 1), "measured_s": args.measured}
-            json.dump({**found, "simulated": True} if args.stand_in else found, sys.stdout)
-            sys.stdout.write("\n")
-    finally:
-        dist.destroy_process_group()
+            say(found, stand_in=args.stand_in)
     return 0
 
 

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from litd.ranks import joined
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -382,17 +384,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "gemm":
         write(output, gemms(Bench(torch, seconds, stand_in=args.stand_in), args.shapes))
         return 0
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo" if args.stand_in else "nccl")
-    try:
-        if not args.stand_in:
-            torch.cuda.set_device(dist.get_node_local_rank())
+    with joined(stand_in=args.stand_in) as dist:
         rows = collectives(Bench(torch, seconds, stand_in=args.stand_in), args.sizes, args.sms)
         if dist.get_rank() == 0:
             write(output, rows)
-    finally:
-        dist.destroy_process_group()
     return 0
 
 

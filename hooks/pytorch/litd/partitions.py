@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from litd.blocking import waiting_power
 from litd.inference import Meter, NvmlMeter, measure
+from litd.ranks import joined, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -431,20 +432,11 @@ def arguments() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures what litctl asks for, and says what a plan needs besides the results."""
     args = arguments().parse_args(argv)
-    import torch
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo" if args.stand_in else "nccl")
-    try:
-        if not args.stand_in:
-            torch.cuda.set_device(dist.get_node_local_rank())
+    with joined(stand_in=args.stand_in) as dist:
         bench = Bench(json.loads(Path(args.job).read_text()), stand_in=args.stand_in)
         said = run(args, bench, dist.get_rank() == 0)
         if dist.get_rank() == 0:
-            json.dump({**said, "simulated": True} if args.stand_in else said, sys.stdout)
-            sys.stdout.write("\n")
-    finally:
-        dist.destroy_process_group()
+            say(said, stand_in=args.stand_in)
     return 0
 
 

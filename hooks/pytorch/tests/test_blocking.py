@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from litd import blocking
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests import processes
 
 
 class Board:
@@ -105,29 +99,10 @@ def test_two_ranks_it_takes() -> None:
 
 def test_two_processes_on_cpus_say_that_it_is_simulated() -> None:
     pytest.importorskip("torch")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "litd.blocking"]
-    command += ["--stand-in", "--settle", "0.1", "--measured", "0.5"]
-    there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    ranks = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=os.environ | there | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0]
-    assert said[1] == ""
-    found = json.loads(said[0])
+    command = ("-m", "litd.blocking", "--stand-in", "--settle", "0.1", "--measured", "0.5")
+    first, second = processes.run(*command, ranks=2, timeout=120)
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    assert second[1] == ""
+    found = json.loads(first[1])
     assert found["blocking_w"] == pytest.approx(100.0, rel=0.01)
     assert found["simulated"] is True

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,55 +11,21 @@ from typing import Any
 
 import pytest
 
-from tests import standin
+from tests import processes, standin
 from tests.standin import StandIn
 
 torch: Any = pytest.importorskip("torch", reason="SKIPPED: no torch")
 
 RANKS = 2
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def environment(rank: int, port: int) -> dict[str, str]:
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS}
-    return {
-        **os.environ,
-        **{name: str(number) for name, number in numbers.items()},
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
-    }
 
 
 def run_ranks(*arguments: str) -> list[dict[str, Any]]:
-    port = free_port()
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.programs.ddp", *arguments],
-            env=environment(rank, port),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
     results = []
-    try:
-        for process in ranks:
-            out, err = process.communicate(timeout=600)
-            assert process.returncode == 0, err
-            results.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in ranks:
-            process.kill()
+    for status, out, err in processes.run(
+        "-m", "tests.programs.ddp", *arguments, ranks=RANKS, timeout=600
+    ):
+        assert status == 0, err
+        results.append(json.loads(out.splitlines()[-1]))
     return results
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +15,7 @@ pytest.importorskip("torch", reason="SKIPPED: no torch")
 
 from litd.overlap import MisfitError, Training, engine, fitted, megatron_ranks, read
 from litd.overlap.program import Parallel, backward, forward, segments
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests import processes
 
 Launches = dict[str, tuple[str, int]]
 
@@ -104,28 +99,8 @@ def run(
         Path(names[-1]).write_text(json.dumps(own))
     job = {"training": vars(training), "plans": names, "layers": 2, "steps": 2, **more}
     (folder / "job.json").write_text(json.dumps(job))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(plans))}
-    there["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.programs.overlap", str(folder / "job.json")],
-            cwd=ROOT,
-            env=os.environ | there | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(len(plans))
-    ]
-    try:
-        said = [process.communicate(timeout=240) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    return [(process.returncode, *texts) for process, texts in zip(ranks, said, strict=True)]
+    program = ("-m", "tests.programs.overlap", str(folder / "job.json"))
+    return processes.run(*program, ranks=len(plans), timeout=240)
 
 
 def trained(folder: Path, training: Training, order: Order, **more: Any) -> list[dict[str, Any]]:

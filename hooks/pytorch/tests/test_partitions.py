@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +11,8 @@ from typing import Any
 import pytest
 
 from litd import partitions
+from tests import processes
 from tests.test_daemon import program
-
-ROOT = Path(__file__).resolve().parents[1]
 
 JOB = {
     "model": {
@@ -259,33 +255,14 @@ def test_what_litctl_asks_for_is_measured_until_it_can_plan(tmp_path: Path) -> N
     litctl = program("litctl")
     for name, said in (("job.json", JOB), ("gpu.json", GPU)):
         (tmp_path / name).write_text(json.dumps(said))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "litd.partitions", "--stand-in", "--litctl", str(litctl)]
+    command = ["-m", "litd.partitions", "--stand-in", "--litctl", str(litctl)]
     command += ["--job", "job.json", "--gpu", "gpu.json", "--results", "results.csv"]
     command += ["--measured", "0.02", "--warm-up", "0.005", "--idle", "0.1"]
     command += ["--cooldown", "0", "--longest-cooldown", "0"]
-    there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    there["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    ranks = [
-        subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env=os.environ | there | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said_by = [rank.communicate(timeout=600)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0]
-    assert said_by[1] == ""
-    found = json.loads(said_by[0])
+    first, second = processes.run(*command, ranks=2, cwd=tmp_path, timeout=600)
+    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
+    assert second[1] == ""
+    found = json.loads(first[1])
     assert found["simulated"] is True
     assert found["static_power_w"] == pytest.approx(40.0, rel=0.01)
     rows = (tmp_path / "results.csv").read_text().splitlines()
