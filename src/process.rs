@@ -102,8 +102,8 @@ pub struct Processes {
     none_waited: Cell<Option<Duration>>,
     /// When the last connections or datagrams were taken, since boot, the oldest first.
     taken: RefCell<VecDeque<Duration>>,
-    /// The most datagrams that wait at a socket.
-    datagrams: usize,
+    /// The most of them that wait at the socket.
+    waiting: usize,
     /// The daemon's own control group, which says nothing about its peers.
     own: Option<Home>,
 }
@@ -117,8 +117,17 @@ impl Processes {
             kernel: Cell::new(Kernel::Handles),
             none_waited: Cell::new(None),
             taken: RefCell::default(),
-            datagrams: datagrams(proc),
+            waiting: WAIT,
             own: home::of(&proc.join("self")),
+        }
+    }
+
+    /// The same, of processes that send datagrams.
+    #[must_use]
+    pub fn of_datagrams(proc: &Path) -> Self {
+        Self {
+            waiting: datagrams(proc),
+            ..Self::new(proc)
         }
     }
 
@@ -146,23 +155,18 @@ impl Processes {
         if self.kernel.get() == Kernel::Handles {
             return;
         }
-        self.took_one_of(WAIT);
+        self.received();
     }
 
-    /// A datagram was received. Datagrams are received in the order in which they are sent, so the same holds of
-    /// them: a sender that keeps the queue from ever being empty keeps nobody out.
+    /// The same of a datagram, or a connection that was accepted: both are received in the order in which they are
+    /// sent, so whoever keeps the queue from ever being empty keeps nobody out.
     pub fn received(&self) {
-        self.took_one_of(self.datagrams);
-    }
-
-    /// One of at most so many that wait was taken.
-    fn took_one_of(&self, most: usize) {
-        let mut taken = self.taken.borrow_mut();
-        if most == usize::MAX {
+        if self.waiting == usize::MAX {
             return;
         }
+        let mut taken = self.taken.borrow_mut();
         taken.extend(since_boot());
-        if taken.len() > most
+        if taken.len() > self.waiting
             && let Some(then) = taken.pop_front()
         {
             self.none_waited.set(self.none_waited.get().max(Some(then)));
@@ -446,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_datagrams_keeps_no_later_sender_from_being_told() {
-        let processes = processes(Kernel::Old);
+        let processes = Processes::of_datagrams(Path::new("/proc"));
         let mut child = Command::new("sleep").arg("30").spawn().unwrap();
         std::thread::sleep(2 * TICK);
         let most = datagrams(Path::new("/proc"));

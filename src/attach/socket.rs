@@ -156,7 +156,7 @@ impl Socket {
     }
 
     fn bound(socket: OwnedFd, place: Place, proc: &Path, owners: &Owners) -> Self {
-        let processes = Processes::new(proc);
+        let processes = Processes::of_datagrams(proc);
         processes.none_waits();
         Self {
             socket,
