@@ -65,17 +65,17 @@ impl Ramp {
             Some(known) => known.becomes(per_second, full, now),
             None => Bucket::with_burst(per_second, full, now),
         };
-        let ready = || climbs.iter().filter(|climb| !climb.is_busy);
-        let unused: Watts = ready().map(|climb| self.unused(climb)).sum();
+        let ready: Vec<&Climb> = climbs.iter().filter(|climb| !climb.is_busy).collect();
+        let unused: Watts = ready.iter().map(|climb| self.unused(climb)).sum();
         let room = (bucket.level(now) + unused.0).min(full);
-        let rest: Watts = ready().map(|climb| climb.target - climb.from).sum();
+        let rest: Watts = ready.iter().map(|climb| climb.target - climb.from).sum();
         // Bits of a second are lost in rounding.
         let is_time = bucket.level(now) >= full * (1.0 - 1e-6) || rest.0 <= room;
         self.steps
             .retain(|device, _| climbs.iter().any(|it| it.device == *device));
         self.bucket = Some(bucket);
         if is_time {
-            self.grant(climbs, Watts(room), now);
+            self.grant(ready, Watts(room), rest, now);
         }
         let aim = |climb: &Climb| {
             let cap = self.step(climb).unwrap_or(climb.from).max(climb.from);
@@ -97,11 +97,9 @@ impl Ramp {
         step.map_or(Watts::ZERO, |cap| (cap - climb.from).max(Watts::ZERO))
     }
 
-    /// Deals so many watts out anew. Whose turn was longest ago comes first.
-    fn grant(&mut self, climbs: &[Climb], room: Watts, now: Nanos) {
-        let mut ready: Vec<&Climb> = climbs.iter().filter(|climb| !climb.is_busy).collect();
+    /// Deals so many watts out anew, to devices that want the `rest`. Whose turn was longest ago comes first.
+    fn grant(&mut self, mut ready: Vec<&Climb>, room: Watts, rest: Watts, now: Nanos) {
         ready.sort_by_key(|climb| self.steps.get(&climb.device).map(|step| step.at));
-        let rest: Watts = ready.iter().map(|climb| climb.target - climb.from).sum();
         let each = match rest <= room {
             true => room,
             false => room / ready.len().max(1) as f64,
@@ -159,7 +157,9 @@ impl<S: Store> Core<S> {
             }
             return;
         };
-        let climbs = self.climbs();
+        let devices = self.devices.iter();
+        let climbs = devices.filter_map(|(device, unit)| self.climb_of(device, unit));
+        let climbs: Vec<Climb> = climbs.collect();
         for device in self.ramp.devices() {
             // It rises at once from now on, or has arrived.
             if let Some(cap) = self.planned_cap(device)
@@ -173,13 +173,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The devices whose planned caps are above what they may hold, but for those that rise at once.
-    fn climbs(&self) -> Vec<Climb> {
-        let devices = self.devices.iter();
-        let climbs = devices.filter_map(|(device, unit)| self.climb_of(device, unit));
-        climbs.collect()
-    }
-
+    /// The rise of a device whose planned cap is above what it holds, unless it rises at once.
     fn climb_of(&self, device: usize, unit: &Unit) -> Option<Climb> {
         let target = self.planned_cap(device)?;
         // A device that can't be judged counts with more than it holds, and would rise from there all the same.

@@ -325,9 +325,7 @@ impl World {
         let Some(found) = said[device].found else {
             return self.broke("4 found", format!("device {device} was never read"));
         };
-        let give_back = cap == found
-            || self.is_all_that_it_takes(device, cap, found)
-            || self.is_on_its_way(device, cap, found);
+        let give_back = self.gives_back(device, cap, found);
         let by_hand = self.is_by_hand(device, cap);
         self.check_whose(device, cap, give_back || by_hand, &said[device]);
         self.check_spared(device, give_back || by_hand);
@@ -396,6 +394,13 @@ impl World {
         if !hw.asked.contains(&cap) {
             hw.asked.push(cap);
         }
+    }
+
+    /// Whether a cap gives the one found back: in full, as far as the driver lets it go, or as a step of the way.
+    fn gives_back(&self, device: usize, cap: i64, found: i64) -> bool {
+        cap == found
+            || self.is_all_that_it_takes(device, cap, found)
+            || self.is_on_its_way(device, cap, found)
     }
 
     /// Where a driver's highest cap is below what was found, that goes back, if it is a cap at all.
@@ -490,9 +495,7 @@ impl World {
         // The driver's range may be another's: it refuses caps outside its own.
         let told = self.bounds_as_told(device, found);
         let told = told.is_some_and(|it| within(&it)) && cap >= self.least(device);
-        let back = cap == found
-            || self.is_all_that_it_takes(device, cap, found)
-            || self.is_on_its_way(device, cap, found);
+        let back = self.gives_back(device, cap, found);
         if !back && !within(&bounds) && !told {
             let text = format!(
                 "device {device}: {} W is not within {} to {} W; {} W was found",

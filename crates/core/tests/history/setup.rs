@@ -164,7 +164,8 @@ impl Setup {
     /// Caps may rise only so fast, drawn from a stream of its own.
     fn add_ramp(&mut self, rng: &mut Rng) {
         let slow = rng.chance(0.15).then(|| rng.pick(&[60.0, 200.0, 1000.0]));
-        self.config.caps.max_rise_w_per_s = slow;
+        // Histories without faults show whether loops adjust in time: these rise as fast as they can.
+        self.config.caps.max_rise_w_per_s = slow.filter(|_| !self.faults.is_empty());
     }
 
     /// Faults of the matrix, from a stream of their own.
