@@ -331,10 +331,11 @@ fn promtool_takes_rules_and_configuration() {
 
 #[test]
 fn the_owners_alerts_see_what_they_are_made_for() {
+    const FILES: [&str; 2] = ["prometheus/tests.yml", "prometheus/tests-of-days.yml"];
     if !have(&["promtool"]) {
         return;
     }
-    let tests = read("prometheus/tests.yml");
+    let tests = FILES.map(read).concat();
     let rules = read("prometheus/rules.yml");
     let (_, owners) = rules.split_once("name: litd-owners").expect("a group");
     for alert in owners
@@ -345,7 +346,7 @@ fn the_owners_alerts_see_what_they_are_made_for() {
     }
     let output = Command::new("promtool")
         .args(["test", "rules"])
-        .arg(deploy("prometheus/tests.yml"))
+        .args(FILES.map(deploy))
         .output()
         .expect("promtool runs");
     let said = String::from_utf8_lossy(&output.stdout);
