@@ -157,8 +157,10 @@ fn choose(
         Policy::Static | Policy::ShiftStatic => policy::best_static(problem)?,
         Policy::Fixed | Policy::Shift => solve(problem, effort)?,
         Policy::Greedy => {
-            let before = series.day_before(args.start, problem.job().window());
-            let plan = policy::greedy(problem, &before)?;
+            let (window, count) = (problem.job().window(), problem.intensities().len());
+            let before = series.day_before(args.start, window);
+            let begun = series.begun(args.start, window, count);
+            let plan = policy::greedy(problem, &before, &begun)?;
             judge(problem, plan)?
         }
         Policy::Mpc => {

@@ -129,7 +129,10 @@ impl Episode {
                 Policy::Static | Policy::ShiftStatic => policy::best_static(problem)?.plan,
                 Policy::Fixed | Policy::Shift => solve(problem, effort)?.plan,
                 Policy::Greedy => {
-                    policy::greedy(problem, &zone.intensity.day_before(arrival, HOUR))?
+                    let count = problem.intensities().len();
+                    let before = zone.intensity.day_before(arrival, HOUR);
+                    let begun = zone.intensity.begun(arrival, HOUR, count);
+                    policy::greedy(problem, &before, &begun)?
                 }
                 Policy::MpcAsIssued | Policy::Mpc => {
                     let as_issued = Skill::default();

@@ -8,8 +8,11 @@ use crate::profile::Point;
 
 /// Sums of floats are off by less than this share; counts of windows are rounded by it.
 const HAIR: f64 = 1e-9;
-/// No plan has more windows: eleven years of hours.
-const MOST: usize = 100_000;
+/// No deadline is further off: eleven years of hours.
+const FURTHEST: usize = 100_000;
+/// No plan may use more windows: a year of hours, or a month of five minutes. Each pair of a start and an end is
+/// looked at.
+const MOST: usize = 10_000;
 
 /// When the job begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +45,12 @@ pub enum JobError {
     Window(Seconds),
     #[error("{0} can't be trained: the number must be more than 0")]
     Tokens(Tokens),
-    #[error("the deadline of {:.2} h can't be: it must be more than 0 h and at most {MOST} windows", .0.hours())]
+    #[error("the deadline of {:.2} h can't be: it must be more than 0 h and at most {FURTHEST} windows", .0.hours())]
     Deadline(Seconds),
+    #[error(
+        "a plan could use {0} windows, and at most {MOST} can be planned; choose longer windows, an earlier deadline or a shorter wait"
+    )]
+    Windows(usize),
     #[error("a switch can't cost {0}: that must be 0 or more")]
     Switch(Seconds),
     #[error("the job runs in configuration {0}, and the profile has no such")]
@@ -76,7 +83,7 @@ impl Job {
         if !(tokens.is_finite() && tokens > Tokens::ZERO) {
             return Err(JobError::Tokens(tokens));
         }
-        if !(deadline > Seconds::ZERO && deadline / window <= MOST as f64) {
+        if !(deadline > Seconds::ZERO && deadline / window <= FURTHEST as f64) {
             return Err(JobError::Deadline(deadline));
         }
         if !(switch.is_finite() && switch >= Seconds::ZERO) {
@@ -88,14 +95,18 @@ impl Job {
             }
             _ => (),
         }
-        Ok(Self {
+        let job = Self {
             points: points.to_vec(),
             window,
             tokens,
             deadline,
             switch,
             start,
-        })
+        };
+        match job.windows() {
+            many if many > MOST => Err(JobError::Windows(many)),
+            _ => Ok(job),
+        }
     }
 
     /// Every configuration; plans have their numbers.

@@ -144,6 +144,14 @@ impl Series {
         known
     }
 
+    /// The values that hold as so many windows from a moment on begin, as far as there are any.
+    #[must_use]
+    pub fn begun(&self, start: Timestamp, window: Seconds, count: usize) -> Vec<Intensity> {
+        let (from, length) = (start.as_second(), window.0 as i64);
+        let each = (0..count as i64).map_while(|window| self.at(from + window * length));
+        each.map(Intensity).collect()
+    }
+
     /// The mean intensity of so many windows from a moment on.
     ///
     /// # Errors

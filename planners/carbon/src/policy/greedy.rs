@@ -9,15 +9,21 @@ use crate::plan::Plan;
 /// The trailing mean is over so long.
 const TRAILING: Seconds = Seconds(86_400.0);
 
-/// Decides window by window with the intensities until then: from those before the job (the last ones are the
-/// newest) and from the problem's. A configuration is taken if what it saves now exceeds what catching up
+/// Decides window by window with the intensities until then: those before the job (the last ones are the
+/// newest), those of the windows that are over, and the value that held as the window began (`begun`, by window).
+/// What a window becomes by its end is not known yet: signals may be finer than windows, and jobs begin at odd
+/// times. A configuration is taken if what it saves now exceeds what catching up
 /// later costs: the tokens that the fastest one would have trained more, and the switch, at the fastest
 /// one's power and the mean intensity of the last day. No configuration is taken from which the fastest one
 /// can't meet the deadline any more. The job begins at once.
 ///
 /// # Errors
 /// No plan meets the deadline.
-pub fn greedy(problem: &Problem, before: &[Intensity]) -> Result<Plan, Infeasible> {
+pub fn greedy(
+    problem: &Problem,
+    before: &[Intensity],
+    begun: &[Intensity],
+) -> Result<Plan, Infeasible> {
     let job = problem.job();
     job.check()?;
     let mut plan = Plan {
@@ -27,18 +33,22 @@ pub fn greedy(problem: &Problem, before: &[Intensity]) -> Result<Plan, Infeasibl
     let mut seen = before.to_vec();
     let mut left = job.tokens();
     while left > job.tokens() * 1e-12 {
-        let Some(&now) = problem.intensities().get(plan.end()) else {
+        let window = plan.end();
+        let (Some(&now), Some(&whole)) = (begun.get(window), problem.intensities().get(window))
+        else {
             break;
         };
         seen.push(now);
         let choice = choose(job, &plan, left, &seen);
+        seen.pop();
+        seen.push(whole);
         left -= job.points()[choice].rate * job.window();
         plan.choices.push(choice);
     }
     Ok(plan)
 }
 
-/// The configuration of the next window. `seen` ends with that window's intensity.
+/// The configuration of the next window. `seen` ends with the value that holds as it begins.
 fn choose(job: &Job, plan: &Plan, left: Tokens, seen: &[Intensity]) -> usize {
     let fastest = job.fastest();
     // The paper's policy starts from the strategy of the highest throughput.

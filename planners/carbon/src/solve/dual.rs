@@ -46,6 +46,8 @@ struct Pass<'a> {
     next: Vec<Node>,
     /// By window and configuration, the configuration before.
     before: Vec<u16>,
+    /// How much was gone through, windows times configurations.
+    cells: u64,
 }
 
 /// The cheapest sequence at some prices, as a line over the price of tokens.
@@ -66,12 +68,14 @@ impl<'a> Pass<'a> {
             nodes: Vec::new(),
             next: Vec::new(),
             before: vec![BEGIN; scaled.windows * scaled.configurations()],
+            cells: 0,
         }
     }
 
     /// Goes through the windows of a span; tells the cheapest sequence through them.
     fn run(&mut self, prices: Multipliers, span: Span) -> Node {
         let count = self.scaled.configurations();
+        self.cells += span.cells(self.scaled);
         self.nodes.clear();
         self.nodes.resize(count, NOWHERE);
         if let Some(running) = self.scaled.running {
@@ -180,6 +184,13 @@ pub(super) struct Span {
     pub start: usize,
     /// The window after the last one.
     pub end: usize,
+}
+
+impl Span {
+    /// The work of going through it once.
+    pub fn cells(self, scaled: &Scaled) -> u64 {
+        ((self.end - self.start) * scaled.configurations()) as u64
+    }
 }
 
 /// A start, and what no plan that begins there and completes at a given window emits less than.
@@ -296,8 +307,14 @@ fn offer_static(scaled: &Scaled, best: &mut Best) {
 
 impl Dual {
     /// The best prices for the plans that complete at one window, those that begin at the start of the least
-    /// bound above all.
-    pub fn refine(scaled: &Scaled, end: usize, begins: &[Begin], best: &mut Best) -> Self {
+    /// bound above all. What that takes is taken from the cells.
+    pub fn refine(
+        scaled: &Scaled,
+        end: usize,
+        begins: &[Begin],
+        best: &mut Best,
+        cells: &mut u64,
+    ) -> Self {
         let least = begins.iter().min_by(|a, b| a.bound.total_cmp(&b.bound));
         let start = least.map_or(0, |it| it.start);
         let affordable = scaled.affordable[end].unwrap_or(0);
@@ -316,6 +333,7 @@ impl Dual {
         if free > affordable as f64 {
             refining.best_switch(affordable as f64);
         }
+        *cells = cells.saturating_sub(refining.pass.cells);
         let Multipliers { token, switch } = refining.prices;
         let mut tokens = [1.0, 0.8, 0.9, 0.96, 1.04, 1.1, 1.25, 1.6]
             .map(|it| token * it)

@@ -33,6 +33,9 @@ pub struct Effort {
     widths: &'static [usize],
     /// Labels that may be made in all.
     labels: u64,
+    /// Windows times configurations that may be gone through for bounds: the work that grows with the square of
+    /// the number of windows.
+    cells: u64,
     /// A plan that is proven so near the optimum is good enough, as a share.
     gap: f64,
 }
@@ -42,18 +45,21 @@ impl Effort {
     pub const EXACT: Self = Self {
         widths: &[64, 1024, 16_384, 262_144],
         labels: 600_000_000,
+        cells: 8_000_000_000,
         gap: 0.0,
     };
     /// Until it is proven, within some seconds: for more than 168 hours.
     pub const LONG: Self = Self {
         widths: &[64, 1024, 16_384],
         labels: 20_000_000,
+        cells: 2_000_000_000,
         gap: 0.0,
     };
     /// A good plan soon: for decisions that are made anew every window.
     pub const QUICK: Self = Self {
         widths: &[48, 512],
         labels: 2_000_000,
+        cells: 200_000_000,
         gap: 1e-3,
     };
 
@@ -105,16 +111,21 @@ pub fn solve(problem: &Problem, effort: Effort) -> Result<Solution, Infeasible> 
     let mut best = Best::new(&scaled);
     let mut open = ends(&scaled, &mut best);
     let mut budget = effort.labels;
+    let mut cells = effort.cells;
     'searching: for &width in effort.widths {
         for at in 0..open.len() {
             if open[at].is_done(&best) {
                 continue;
             }
-            let rests = open[at].refine(&scaled, &mut best);
+            let rests = open[at].refine(&scaled, &mut best, &mut cells);
             if best.is_within(effort.gap, || proven(&open)) {
                 break 'searching;
             }
             open[at].search(&scaled, &rests, width, &mut best, &mut budget);
+            // Ends that were not looked at yet keep the bounds of free switches.
+            if cells == 0 {
+                break 'searching;
+            }
         }
         if open.iter().all(|end| end.is_done(&best)) || budget == 0 {
             break;
@@ -155,16 +166,17 @@ impl End {
 
     /// The least cost of the rest of a plan, at the best prices. The search for prices may raise the bounds and
     /// find better plans.
-    fn refine(&mut self, scaled: &Scaled, best: &mut Best) -> Vec<Rest> {
+    fn refine(&mut self, scaled: &Scaled, best: &mut Best, cells: &mut u64) -> Vec<Rest> {
         let begins = &mut self.begins;
         begins.retain(|it| !best.beats(it.bound));
-        let refine = || Dual::refine(scaled, self.at, begins, best);
+        let refine = || Dual::refine(scaled, self.at, begins, best, cells);
         let dual = self.dual.get_or_insert_with(refine);
         let span = Span {
             start: begins.first().map_or(0, |it| it.start),
             end: self.at,
         };
         let prices = dual.multipliers.iter();
+        *cells = cells.saturating_sub(span.cells(scaled) * prices.len() as u64);
         let rests: Vec<Rest> = prices.map(|it| Rest::new(scaled, *it, span)).collect();
         let affordable = scaled.affordable[self.at].unwrap_or(0);
         for begin in begins {

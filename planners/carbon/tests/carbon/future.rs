@@ -1,9 +1,9 @@
-//! Model-predictive control knows what has been issued, and nothing else.
+//! Model-predictive control knows what has been issued, greedy what has begun, and neither anything else.
 
 use crate::common::{Draws, daily, intensities};
 use jiff::{SignedDuration, Timestamp};
-use litd_carbon::policy::{MpcError, decide, mpc};
-use litd_carbon::{Forecasts, Issued, Known, Plan, Problem, Start, moment};
+use litd_carbon::policy::{MpcError, decide, greedy, mpc};
+use litd_carbon::{Factor, Forecasts, Issued, Known, Plan, Problem, Start, Trace, moment};
 use litd_units::{Intensity, Seconds};
 
 const HOUR: Seconds = Seconds(3600.0);
@@ -64,6 +64,57 @@ fn values_from_later_than_now_reach_no_decision() {
             );
         }
     }
+}
+
+/// The windows of an hour of a signal of half-hours, and greedy's plan of a job that begins a quarter past.
+fn greedily(problem: &Problem, values: &[Intensity]) -> Plan {
+    let mut text = "datetime_utc,ci_direct_g_per_kwh\n".to_owned();
+    for (at, value) in values.iter().enumerate() {
+        let begin = start() + SignedDuration::from_mins(30 * at as i64);
+        text += &format!("{begin},{}\n", value.0);
+    }
+    let trace: Trace = text.parse().unwrap();
+    let (series, job) = (trace.series(Factor::Direct).unwrap(), problem.job());
+    let arrival = start() + SignedDuration::from_mins(24 * 60 + 15);
+    let windows = series.windows(arrival, HOUR, job.windows()).unwrap();
+    let problem = Problem::new(job.clone(), &windows).unwrap();
+    let begun = series.begun(arrival, HOUR, job.windows());
+    greedy(&problem, &series.day_before(arrival, HOUR), &begun).unwrap()
+}
+
+/// The steps of a signal that begin later than a decision of greedy's do not change it, those within its own
+/// window neither.
+#[test]
+fn steps_that_have_not_begun_reach_no_decision_of_greedys() {
+    let mut differ = 0;
+    for seed in 0..12 {
+        let mut draws = Draws::new(seed);
+        let problem = daily(seed, 6, 24, Start::Within(0));
+        let truth = intensities(&mut draws, 2 * 24 + 2 * 24 + 2);
+        let plan = greedily(&problem, &truth);
+        for now in [0, 3, 11, 18] {
+            let mut changed = truth.clone();
+            let later = 2 * 24 + 2 * now + 1;
+            let factor = draws.within(0.0, 8.0);
+            changed[later..]
+                .iter_mut()
+                .for_each(|it| *it = *it * factor);
+            let again = greedily(&problem, &changed);
+            let until = |plan: &Plan| {
+                plan.choices
+                    .iter()
+                    .copied()
+                    .take(now + 1)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(until(&again), until(&plan), "seed {seed}, window {now}");
+            differ += usize::from(again != plan);
+        }
+    }
+    assert!(
+        differ > 0,
+        "what comes later changes no plan: nothing was tried"
+    );
 }
 
 /// A caller that knows the future is told, and not obeyed.
