@@ -72,13 +72,14 @@ pub fn hours(text: &str) -> Result<Seconds, &'static str> {
     }
 }
 
-/// Reads the length of a window in hours: 1.1 of them are 3960 seconds, whatever floats make of it.
+/// Reads the length of a window in hours: 1.1 of them are 3960 seconds, whatever floats make of it, and five minutes
+/// may be written with six digits.
 pub fn window(text: &str) -> Result<Seconds, &'static str> {
     let window = hours(text)?;
     let whole = Seconds(window.0.round());
-    match (window - whole).abs() <= Seconds(1e-6) && whole > Seconds::ZERO {
+    match (window - whole).abs() <= Seconds(0.01) && whole > Seconds::ZERO {
         true => Ok(whole),
-        false => Err("must come to whole seconds"),
+        false => Err("must come to whole seconds: five minutes are 0.083333"),
     }
 }
 

@@ -111,9 +111,11 @@ fn a_dry_run_of_a_job_that_is_done_says_so() {
 /// Runner and job are killed at any moment; what is started again goes on from the last checkpoint.
 #[test]
 fn a_job_outlives_its_runner_and_itself() {
+    // Kills cost seconds, and on a busy machine more: half a minute, so that none of them makes the job late.
+    let more = "--deadline-hours 60";
     let stand = Stand::new(JOB);
     for (number, milliseconds) in [300, 450, 700].into_iter().enumerate() {
-        let mut runner = stand.start("");
+        let mut runner = stand.start(more);
         thread::sleep(Duration::from_millis(milliseconds));
         if number == 1 {
             signal("KILL", &stand.read("pid"));
@@ -122,7 +124,7 @@ fn a_job_outlives_its_runner_and_itself() {
         runner.kill().unwrap();
         runner.wait().unwrap();
     }
-    let text = printed(&stand.run(""));
+    let text = printed(&stand.run(more));
     assert!(text.starts_with("60000 tokens trained at "), "{text}");
     assert_eq!(stand.tokens(), 60_000);
     let log = stand.starts();
@@ -136,7 +138,7 @@ fn a_job_outlives_its_runner_and_itself() {
         "a start went back behind a checkpoint: {log:?}"
     );
     // The job is done, and stays done.
-    let text = printed(&stand.run(""));
+    let text = printed(&stand.run(more));
     assert!(text.contains("60000 tokens are trained already"), "{text}");
     assert_eq!(stand.starts(), log);
 }
