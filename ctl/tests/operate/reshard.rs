@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::LITCTL;
 
@@ -50,12 +50,12 @@ fn pythons() -> Vec<PathBuf> {
     found.into_iter().map(|(python, _)| python).collect()
 }
 
-/// Clean but for the second hour: told in advance.
+/// Dirty in the second hour and in each third one after it: told in advance.
 fn signal(folder: &Path) {
     let mut trace = "datetime_utc,ci_direct_g_per_kwh\n".to_owned();
     let mut forecast = "issued_utc,lead_h,forecast_g_per_kwh\n".to_owned();
     for hour in 0..96 {
-        let value = if hour == 1 { 400 } else { 50 };
+        let value = if hour % 3 == 1 { 400 } else { 50 };
         trace += &format!(
             "2030-01-{:02}T{:02}:00:00Z,{value}\n",
             1 + hour / 24,
@@ -156,11 +156,30 @@ fn a_rank(folder: &Path) -> Option<i32> {
     ours.into_iter().skip(1).next_back()
 }
 
+/// The victim of a kill, and when.
+#[derive(Clone, Copy, PartialEq)]
+enum Kill {
+    /// The runner, while the job still loads or has just begun.
+    Loading,
+    /// The runner, once the job has written another checkpoint.
+    Runner,
+    /// A rank and then the runner, once the job has written another checkpoint.
+    Rank,
+}
+
 /// Kills runner or job, at a moment that nobody chose.
-fn killed(folder: &Path, python: &Path, at: Duration, is_rank: bool) {
+fn killed(folder: &Path, python: &Path, at: Duration, kill: Kill) {
+    let before = told(folder);
     let mut runner = train(folder, python);
+    // How long a start takes is a matter of the machine.
+    let until = Instant::now() + Duration::from_secs(300);
+    while kill != Kill::Loading && told(folder) == before {
+        let log = || fs::read_to_string(folder.join("log")).unwrap();
+        assert!(Instant::now() < until, "no checkpoint: {}", log());
+        thread::sleep(Duration::from_millis(50));
+    }
     thread::sleep(at);
-    if is_rank {
+    if kill == Kill::Rank {
         if let Some(rank) = a_rank(folder) {
             let status = Command::new("kill")
                 .args(["-9", &rank.to_string()])
@@ -205,15 +224,10 @@ fn training_goes_on_over_reshards_and_kills() {
         let folder = folder.path().canonicalize().unwrap();
         signal(&folder);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        for number in 0..2_u32 {
-            let milliseconds = 8_000 + now.subsec_micros() % 997 * 13 + number * 3_000;
+        for (number, kill) in (0..).zip([Kill::Loading, Kill::Runner, Kill::Rank]) {
+            let milliseconds = u64::from(now.subsec_micros() % 997 * 5 + number * 500);
             let before = told(&folder);
-            killed(
-                &folder,
-                &python,
-                Duration::from_millis(u64::from(milliseconds)),
-                number == 1,
-            );
+            killed(&folder, &python, Duration::from_millis(milliseconds), kill);
             assert!(
                 told(&folder) >= before,
                 "a checkpoint was lost after {milliseconds} ms"

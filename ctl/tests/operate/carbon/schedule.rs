@@ -131,6 +131,18 @@ fn what_has_no_plan_is_refused_with_a_reason() {
         said.contains("no carbon intensity for 2030-01-01T08:00:00Z"),
         "{said}"
     );
+    // Windows of a second are too many; five minutes may be written with six digits, and seconds are whole.
+    let second = "--tokens 1.08e6 --deadline-hours 7 --window-hours 0.0002777778";
+    assert!(
+        refused("fixed", second).contains("at most 10000 can be planned; choose longer windows")
+    );
+    let five_minutes = "--tokens 1.08e6 --deadline-hours 7 --window-hours 0.083333";
+    assert_eq!(
+        plan(folder.path(), "fixed", five_minutes)["windows"][12]["hour"],
+        1
+    );
+    let third = refused("fixed", "--tokens 1 --window-hours 0.3333");
+    assert!(third.contains("must come to whole seconds"), "{third}");
     let said = refused("fixed", "--tokens 1 --factor marginal");
     assert!(
         said.contains("trace.csv: there is no column \"ci_marginal_g_per_kwh\""),

@@ -289,3 +289,53 @@ fn fastest(problem: &Problem) -> Plan {
         choices: vec![fastest; job.windows_for(job.tokens(), fastest)],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Configuration, Job, Point, Start};
+    use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond, Watts};
+
+    /// Three configurations over two days whose intensities vary, with switches that are dear; so many hours of the fastest.
+    fn problem(hours: f64) -> Problem {
+        let points = [(900.0, 30.0), (1100.0, 41.0), (1500.0, 50.0)];
+        let points = points
+            .into_iter()
+            .zip(1..)
+            .map(|((power, rate), pp)| Point {
+                configuration: Configuration { tp: 1, pp, dp: 1 },
+                power: Watts(power),
+                rate: TokensPerSecond(rate),
+            });
+        let points: Vec<_> = points.collect();
+        let (hour, deadline) = (Seconds(3600.0), Seconds::from_hours(48.0));
+        let tokens = Tokens(50.0 * 3600.0 * hours);
+        let start = Start::Within(0);
+        let job = Job::new(&points, hour, tokens, deadline, Seconds(900.0), start).unwrap();
+        let values = (0..48).map(|at| Intensity(200.0 + 90.0 * f64::from(at * at % 23) / 23.0));
+        Problem::new(job, &values.collect::<Vec<_>>()).unwrap()
+    }
+
+    /// The work for bounds ends the search as well: what is left has the bounds that it had before.
+    #[test]
+    fn without_work_left_a_plan_has_a_bound_and_no_proof() {
+        let mut open = 0;
+        for number in 0..40 {
+            let problem = problem(30.0 + 0.4 * f64::from(number));
+            let exact = solve(&problem, Effort::EXACT).unwrap();
+            let little = Effort {
+                cells: 1,
+                ..Effort::EXACT
+            };
+            let found = solve(&problem, little).unwrap();
+            found.plan.check(&problem).unwrap();
+            assert!(exact.optimal && exact.carbon <= found.carbon, "{number}");
+            assert!(found.bound <= exact.carbon, "{number}: {found:?}");
+            open += usize::from(!found.optimal);
+        }
+        assert!(
+            open > 0,
+            "each is proven at its first end: nothing was tried"
+        );
+    }
+}

@@ -2,7 +2,8 @@
 
 use crate::common::{cases, daily, hard, small};
 use litd_carbon::solve::{Effort, solve};
-use litd_carbon::{Plan, Problem, Start, policy};
+use litd_carbon::{Job, JobError, Plan, Problem, Start, policy};
+use litd_units::Seconds;
 
 /// The least carbon of all plans, by trying each. Written from equations 1 to 4 alone.
 struct Everything<'a> {
@@ -176,6 +177,27 @@ fn a_bound_that_is_no_optimum_lies_below_it() {
         let over = quick.carbon / exact.carbon - 1.0;
         assert!(over < 1e-3, "seed {seed}: {over}");
     }
+}
+
+/// More windows than can be planned in a time that anyone waits are refused.
+#[test]
+fn a_plan_of_very_many_windows_is_refused() {
+    let problem = daily(7, 10, 48, Start::Within(0));
+    let job = problem.job();
+    let with = |window| {
+        let (points, deadline) = (job.points(), job.deadline());
+        let window = Seconds(window);
+        Job::new(
+            points,
+            window,
+            job.tokens(),
+            deadline,
+            job.switch(),
+            job.start(),
+        )
+    };
+    assert!(with(60.0).is_ok());
+    assert!(matches!(with(10.0), Err(JobError::Windows(17_280))));
 }
 
 /// A flat signal leaves no reason to change, but plenty of equal plans.
