@@ -64,7 +64,17 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<Source>, String> {
             }
         }
     }
+    let read_with = files.iter().filter_map(|file| copies_beside(&file.path));
+    let read_with = HashSet::<PathBuf>::from_iter(read_with);
+    files.retain(|file| !read_with.contains(&file.path));
     Ok(files)
+}
+
+/// Where rocprofv3 writes the copies that it has recorded with these kernels: they are read with them.
+pub(crate) fn copies_beside(kernels: &Path) -> Option<PathBuf> {
+    let name = kernels.file_name()?.to_str()?;
+    let recording = name.strip_suffix("_kernel_trace.csv")?;
+    Some(kernels.with_file_name(format!("{recording}_memory_copy_trace.csv")))
 }
 
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, String> {

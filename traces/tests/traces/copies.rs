@@ -2,7 +2,7 @@
 //! rank, and a copy belongs to the GPU that receives or, where that is the host, sends.
 
 use crate::wire::{message, slice, track};
-use litd_traces::{Choice, KernelClass, ReadError, Timeline, Trace, formats};
+use litd_traces::{Choice, KernelClass, ReadError, Timeline, Trace, folder, formats};
 
 fn read(bytes: &[u8]) -> Trace {
     formats::read(bytes, None, "made.trace", None).unwrap()
@@ -209,4 +209,34 @@ fn a_gpu_that_another_only_copies_to_is_told_of_and_no_rank() {
         notes.contains("device 9 has copies only (1), so it is no rank"),
         "{notes}"
     );
+}
+
+#[test]
+fn copies_in_a_table_of_their_own_count_with_the_kernels_beside_them() {
+    let here = tempfile::tempdir().unwrap();
+    let kernels = |rank| here.path().join(format!("rank{rank}_kernel_trace.csv"));
+    for rank in 0..2 {
+        let header = "Kind,Agent_Id,Queue_Id,Kernel_Name,Start_Timestamp,End_Timestamp";
+        let kernel = format!("{header}\nKERNEL_DISPATCH,Agent 2,1,gemm,{rank},10\n");
+        std::fs::write(kernels(rank), kernel).unwrap();
+        let header =
+            "Kind,Direction,Source_Agent_Id,Destination_Agent_Id,Start_Timestamp,End_Timestamp";
+        let to_host = "MEMORY_COPY,MEMORY_COPY_DEVICE_TO_HOST,Agent 2,Agent 0,40,90";
+        let from_host = "MEMORY_COPY,MEMORY_COPY_HOST_TO_DEVICE,Agent 0,Agent 2,12,30";
+        let copies = format!("{header}\n{to_host}\n{from_host}\n");
+        let file = format!("rank{rank}_memory_copy_trace.csv");
+        std::fs::write(here.path().join(file), copies).unwrap();
+    }
+    let whole = [here.path().to_owned()];
+    for named in [&whole[..], &[kernels(0), kernels(1)]] {
+        let files = folder::files(named).unwrap();
+        assert_eq!(files.len(), 2);
+        let (traces, notes) = folder::traces(&files, Choice::default(), &|_| ()).unwrap();
+        assert_eq!(notes, Vec::<String>::new());
+        for trace in traces {
+            assert_eq!(counts(&trace.timelines), [(trace.timelines[0].rank, 1, 2)]);
+            let notes = trace.notes.join("\n");
+            assert!(notes.contains("its copies count beside"), "{notes}");
+        }
+    }
 }

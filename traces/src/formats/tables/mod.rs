@@ -24,6 +24,8 @@ struct Columns {
     end: End,
     /// The GPU's label, of what is in its column.
     device: Option<usize>,
+    /// The same of what goes to the host, by the name.
+    sender: Option<usize>,
     gpu: fn(&str) -> &str,
     queue: Option<usize>,
     stream: Option<usize>,
@@ -66,6 +68,8 @@ impl Columns {
         };
         let of = |at: Option<usize>| at.map_or("", field);
         let (class, name) = (self.kernel)(field(self.name));
+        let to_host = || name.contains("DEVICE_TO_HOST");
+        let device = self.sender.filter(|_| to_host()).or(self.device);
         let start = time(self.start)?;
         let end = match self.end {
             End::At(at) => time(at)?,
@@ -77,7 +81,7 @@ impl Columns {
             name,
             class,
             stream: &stream_label(of(self.stream), of(self.queue)),
-            device: (self.gpu)(of(self.device)),
+            device: (self.gpu)(of(device)),
             start,
             end,
         };
@@ -91,6 +95,17 @@ fn read(
     columns: fn(&[String]) -> Option<Columns>,
     advice: &'static str,
 ) -> Result<Found, ReadError> {
+    let mut found = Found::new(Gathered::default(), 0, advice);
+    read_on(&mut found, input, columns)?;
+    Ok(found)
+}
+
+/// The same, beside what was found in other tables.
+fn read_on(
+    found: &mut Found,
+    input: Input<'_>,
+    columns: fn(&[String]) -> Option<Columns>,
+) -> Result<(), ReadError> {
     let file = input.file;
     let mut source = BufReader::new(input.source);
     let io = |cause| ReadError::Io {
@@ -122,8 +137,9 @@ fn read(
         }
     };
     let width = fields.len();
-    let mut gathered = Gathered::default();
-    let mut notes = Vec::new();
+    let Found {
+        gathered, notes, ..
+    } = &mut *found;
     let first = line;
     loop {
         let end = record(&mut source, &mut fields).map_err(io)?;
@@ -135,7 +151,7 @@ fn read(
             continue;
         }
         let taken = match fields.len() >= width {
-            true => columns.take(&fields, line, &mut gathered),
+            true => columns.take(&fields, line, gathered),
             false => Err(Fault::Value {
                 event: line,
                 what: format!(
@@ -152,10 +168,8 @@ fn read(
             taken => taken.map_err(|fault| ReadError::of(fault, file))?,
         }
     }
-    Ok(Found {
-        notes,
-        ..Found::new(gathered, line - first, advice)
-    })
+    found.events += line - first;
+    Ok(())
 }
 
 /// rocprofv3 knows HIP's streams where it traced HIP, and has 0 for all where it did not; the

@@ -24,6 +24,7 @@ fn columns(header: &[String]) -> Option<Columns> {
         start: place("Start (ns)")?,
         end: End::After(place("Duration (ns)")?),
         device: place("Device"),
+        sender: None,
         gpu: number_of_gpu,
         queue: None,
         stream: place("Strm"),

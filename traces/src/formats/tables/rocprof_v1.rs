@@ -19,6 +19,7 @@ fn columns(header: &[String]) -> Option<Columns> {
         start: place("BeginNs")?,
         end: End::At(place("EndNs")?),
         device: place("gpu-id"),
+        sender: None,
         gpu: |gpu| gpu,
         queue: place("queue-id"),
         stream: None,

@@ -1,10 +1,15 @@
 //! rocprofv3's CSV of kernels (`*_kernel_trace.csv`) or of memory copies
 //! (`*_memory_copy_trace.csv`).
 
+use std::fs::File;
+use std::io::Read;
+
 use super::{Columns, End, has_line, place};
 use crate::error::ReadError;
+use crate::folder::copies_beside;
 use crate::formats::{Head, Input};
 use crate::gather::Found;
+use crate::source::Source;
 use crate::timeline::KernelClass;
 
 /// How rocprofv3 is told to record kernels.
@@ -38,6 +43,7 @@ fn columns(header: &[String]) -> Option<Columns> {
         start: place("Start_Timestamp")?,
         end: End::At(place("End_Timestamp")?),
         device: place("Agent_Id").or_else(|| place("Destination_Agent_Id")),
+        sender: place("Source_Agent_Id"),
         gpu: |agent| agent.trim_start_matches(|c: char| !c.is_ascii_digit()),
         queue: place("Queue_Id"),
         stream: place("Stream_Id"),
@@ -48,6 +54,26 @@ fn columns(header: &[String]) -> Option<Columns> {
     })
 }
 
+/// With the copies that rocprofv3 has written beside it.
 pub(in crate::formats) fn read(input: Input<'_>) -> Result<Found, ReadError> {
-    super::read(input, columns, ADVICE)
+    let copies = input.path.and_then(copies_beside);
+    let mut found = super::read(input, columns, ADVICE)?;
+    let Some(path) = copies.filter(|path| path.is_file()) else {
+        return Ok(found);
+    };
+    let file = path.display().to_string();
+    let io = |cause| ReadError::Io {
+        file: file.clone(),
+        cause,
+    };
+    let source: Box<dyn Read> = Box::new(File::open(&path).map_err(io)?);
+    let input = Input {
+        source: Source::of(source).map_err(io)?,
+        path: None,
+        file: &file,
+    };
+    super::read_on(&mut found, input, columns)?;
+    let note = format!("{file}: its copies count beside the kernels that were recorded with them");
+    found.notes.push(note);
+    Ok(found)
 }
