@@ -271,7 +271,14 @@ fn compared(
     if skews.iter().any(|skew| skew.removed.contains(&true)) {
         groups.sort(timelines);
     }
-    let report = analyse_groups(timelines, &groups, options)?;
+    let mut report = analyse_groups(timelines, &groups, options)?;
+    if groups.stages_are_seen() {
+        let stages = report.groups.iter().map(|group| words::ranks(&group.ranks));
+        report.notes.push(format!(
+            "the traces name no process groups; collectives that end together and transfers between them tell the stages of a pipeline: {}",
+            Vec::from_iter(stages).join("; ")
+        ));
+    }
     Ok((groups, skews, report))
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use litd_units::Nanos;
 
-use crate::groups::{COALESCED, Exchange, Groups, POINT_TO_POINT, of_kernel};
+use crate::groups::{COALESCED, Exchange, Groups, is_point_to_point, is_seen, of_kernel};
 use crate::timeline::{Collective, Kernel, NameId, NonMax, StreamId, Timeline};
 pub use table::CollectiveRow;
 pub(crate) use table::{Kinds, is_transfer, tables};
@@ -208,7 +208,7 @@ fn find<'a>(timelines: &'a [Timeline], groups: &'a Groups) -> Search<'a> {
                     Some((told, communicator)) => {
                         let scope = search.scope(timeline.rank, kernel, told, communicator);
                         let Some(scope) = scope else { continue };
-                        let sequenced = matches!(scope, Scope::Sequenced { .. });
+                        let sequenced = matches!(scope, Scope::Sequenced { .. }) || is_seen(told);
                         let bucket = search.bucket(scope, group.range.len());
                         (bucket, told.sequence.filter(|_| sequenced))
                     }
@@ -261,7 +261,7 @@ impl<'a> Search<'a> {
     ) -> Option<Scope> {
         let name = told.name.as_deref().unwrap_or_default();
         let iteration = self.iteration(kernel);
-        if POINT_TO_POINT.contains(&name) {
+        if is_point_to_point(told) {
             let of = self.groups.communicators.get(communicator)?;
             let two = of.members.len() == 2;
             let around = name == COALESCED && of.kind != Exchange::Pp;
@@ -273,6 +273,8 @@ impl<'a> Search<'a> {
             return match (name, told.peer) {
                 ("send", Some(peer)) => Some((rank, peer)),
                 ("recv", Some(peer)) => Some((peer, rank)),
+                // Who sends is not known.
+                ("", Some(peer)) => Some((rank.min(peer), rank.max(peer))),
                 _ => None,
             }
             .map(|(from, to)| Scope::Pair {

@@ -11,9 +11,20 @@ use crate::collectives::is_transfer;
 use crate::timeline::{Collective, Kernel, KernelClass, NonMax, Timeline};
 
 /// What a framework calls a transfer between two ranks.
-pub(crate) const POINT_TO_POINT: [&str; 3] = ["send", "recv", COALESCED];
+const POINT_TO_POINT: [&str; 3] = ["send", "recv", COALESCED];
 /// Several of these in one kernel, of which nothing tells the other ranks.
 pub(crate) const COALESCED: &str = "coalesced";
+
+/// Whether a collective is a transfer between two ranks.
+pub(crate) fn is_point_to_point(collective: &Collective) -> bool {
+    let name = collective.name.as_deref().unwrap_or_default();
+    POINT_TO_POINT.contains(&name) || is_seen(collective)
+}
+
+/// Whether no trace but the ends of transfers tell of it: then its number tells which two kernels are one.
+pub(crate) fn is_seen(collective: &Collective) -> bool {
+    collective.name.is_none() && collective.peer.is_some()
+}
 
 /// What words in the description of a process group say that it is for. The first kind that has a
 /// word there is it: replicas that also share contexts (`dp_shard_cp`) exchange gradients.
@@ -99,7 +110,7 @@ pub(super) fn find(timelines: &[Timeline], options: &AlignOptions) -> Vec<Commun
             let (communicator, has) = &mut all[number];
             communicator.take(at, timeline.rank, kernel);
             let name = collective.name.as_deref().unwrap_or_default();
-            let point_to_point = POINT_TO_POINT.contains(&name);
+            let point_to_point = is_point_to_point(collective);
             has.point_to_point |= point_to_point;
             has.only_point_to_point &= point_to_point;
             has.only_all_to_all &= name.replace('_', "").contains("alltoall");
@@ -187,8 +198,7 @@ impl Communicator {
     /// with its neighbours in a row alone, or some compute before their first transfer where others wait for it.
     fn hands_on(&self, timelines: &[Timeline]) -> bool {
         let is_own = |told: &Collective| {
-            let name = told.name.as_deref().unwrap_or_default();
-            POINT_TO_POINT.contains(&name)
+            is_point_to_point(told)
                 && key(told) == Some((self.name.as_str(), self.listed.as_slice()))
         };
         let members = self.members.iter().filter_map(|&at| timelines.get(at));

@@ -2,6 +2,7 @@
 //! that run the same kernels. docs/analyze.md has the definitions.
 
 mod communicators;
+mod seen;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use serde::Serialize;
 use crate::align::{AlignError, AlignOptions, Alignment, LeftOut, align};
 use crate::timeline::Timeline;
 pub use communicators::Communicator;
-pub(crate) use communicators::{COALESCED, POINT_TO_POINT, of_kernel};
+pub(crate) use communicators::{COALESCED, is_point_to_point, is_seen, of_kernel};
 
 /// What ranks exchange with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -78,7 +79,11 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
     if timelines.len() < 2 {
         return Ok(Groups::one(timelines, None).named(timelines, options));
     }
-    let communicators = communicators::find(timelines, options);
+    let mut communicators = communicators::find(timelines, options);
+    if communicators.is_empty() {
+        seen::name_stages(timelines);
+        communicators = communicators::find(timelines, options);
+    }
     let unnamed = communicators.is_empty() && communicators::unnamed_stages(timelines);
     let mut stages = BTreeMap::<Option<u32>, Vec<usize>>::new();
     for at in 0..timelines.len() {
@@ -256,6 +261,13 @@ impl Groups {
     pub(crate) fn of(&self, at: usize) -> usize {
         let group = self.all.iter().position(|group| group.range.contains(&at));
         group.unwrap_or(0)
+    }
+
+    /// Whether the stages of a pipeline are told by times alone, because the traces name no process groups.
+    #[must_use]
+    pub fn stages_are_seen(&self) -> bool {
+        let mut descriptions = self.communicators.iter().map(|one| &one.description);
+        descriptions.any(|text| text.as_deref() == Some(seen::DESCRIPTION))
     }
 
     /// Puts matched kernels in the order of their last starts, after times have changed.

@@ -152,6 +152,68 @@ fn a_slow_gpu_is_found_in_its_group_at_every_place() {
     }
 }
 
+/// The same job recorded by a profiler that tells kernels' names and times, and neither process groups nor iterations.
+fn unnamed(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
+    let mut timelines = run(spec, slow, seed);
+    for timeline in &mut timelines {
+        timeline.collectives.clear();
+        timeline.iterations.clear();
+        for kernel in &mut timeline.kernels {
+            (kernel.collective, kernel.iteration) = (None, None);
+        }
+    }
+    timelines
+}
+
+#[test]
+fn stages_of_several_ranks_are_told_apart_where_no_process_group_is_named() {
+    for (spec, parts) in [
+        ("pp2tp4", &[&[0, 1, 2, 3][..], &[4, 5, 6, 7]][..]),
+        ("pp4dp2", &[&[0, 1], &[2, 3], &[4, 5], &[6, 7]]),
+        ("pp2tp2dp2", &[&[0, 1, 2, 3], &[4, 5, 6, 7]]),
+    ] {
+        let ranks = parts.iter().map(|part| part.len()).sum::<usize>();
+        for slow in 0..ranks {
+            let (report, gain) = analysed_with(unnamed(spec, Some(slow), slow as u64));
+            let groups = report.groups.iter().map(|group| &group.ranks[..]);
+            assert_eq!(Vec::from_iter(groups), parts, "{spec}");
+            let stages = report.groups.iter().map(|group| group.stage);
+            assert!(stages.eq((0..).take(parts.len()).map(Some)), "{spec}");
+            // Collectives of one replica count as those of all ranks of its stage: who waits there is not known.
+            if spec == "pp2tp2dp2" {
+                continue;
+            }
+            for group in &report.groups {
+                let slow = u32::try_from(slow).unwrap();
+                let own = group.ranks.contains(&slow).then_some(slow);
+                assert_eq!(group.straggler_rank, own, "{spec}, rank {slow} is slow");
+            }
+            let level = analysed(unnamed(spec, None, slow as u64));
+            let measured = 1.0 - level.wall_ns.0 as f64 / report.wall_ns.0 as f64;
+            let told = gain.unwrap().iteration;
+            assert!(
+                (told - measured).abs() < 0.002,
+                "{spec}: {told}, {measured}"
+            );
+        }
+    }
+    // Ranks that do the same at the same time are no stages, whatever else they hand to each other.
+    for spec in [
+        "tp2dp4",
+        "cp2tp2dp2",
+        "cp4tp2",
+        "dp8ep4",
+        "tp2dp4ep2",
+        "dp8",
+    ] {
+        for seed in 0..4 {
+            let groups = analysed(unnamed(spec, Some(3), seed)).groups;
+            let all = groups.iter().map(|group| (group.ranks.len(), group.stage));
+            assert_eq!(Vec::from_iter(all), [(8, None)], "{spec}");
+        }
+    }
+}
+
 #[test]
 fn what_a_group_exchanges_and_its_stage_are_told() {
     use litd_traces::Exchange::{Cp, Dp, Pp, Tp};

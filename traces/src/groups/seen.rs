@@ -1,0 +1,264 @@
+//! Stages of a pipeline that no process group names, each of several ranks, from when kernels start and end.
+//! docs/analyze.md has the definitions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use litd_units::Nanos;
+
+use crate::collectives::is_transfer;
+use crate::timeline::{Collective, CollectiveId, NonMax, Timeline};
+
+/// What the process groups that are found here are said to be for.
+pub(super) const DESCRIPTION: &str = "pipeline, seen by which transfers end together";
+
+/// Both ends of a transfer end within this time. On one node that takes some 25 us at most.
+const TOGETHER: Nanos = Nanos(50_000);
+
+/// The kernels of one rank that are looked at.
+struct Rank {
+    /// When its collectives start and end, by name and label of the stream.
+    collectives: BTreeMap<(String, String), Vec<(Nanos, Nanos)>>,
+    /// When its transfers start and end, and their places, in the order of their ends.
+    transfers: Vec<Transfer>,
+}
+
+#[derive(Clone, Copy)]
+struct Transfer {
+    start: Nanos,
+    end: Nanos,
+    kernel: usize,
+}
+
+/// Two transfers of different ranks that may be one, by the ranks' places and their own.
+struct Pair {
+    apart: Nanos,
+    ends: [(usize, usize); 2],
+}
+
+/// Gives transfers the process groups that nothing names, if ranks are several stages of a pipeline, each of two ranks
+/// or more.
+pub(super) fn name_stages(timelines: &mut [Timeline]) {
+    let ranks = Vec::from_iter(timelines.iter().map(Rank::of));
+    let both = |rank: &Rank| !rank.transfers.is_empty() && !rank.collectives.is_empty();
+    if !ranks.iter().all(both) {
+        return;
+    }
+    let sets = sets(&ranks);
+    let size = sets.first().map_or(0, Vec::len);
+    if sets.len() < 2 || size < 2 || sets.iter().any(|set| set.len() != size) {
+        return;
+    }
+    // Several replicas may have each a pipeline of their own: as many sets lie between two stages.
+    let mut steps = (1..=sets.len() / 2).filter(|step| sets.len().is_multiple_of(*step));
+    let pairs = steps.find_map(|step| {
+        let links = links(&sets, step);
+        let pairs = pairs(&ranks, &links);
+        most_are_pairs(&ranks, &pairs).then_some((step, pairs))
+    });
+    if let Some((step, pairs)) = pairs {
+        tell(timelines, &chains(&sets, step), &pairs);
+    }
+}
+
+impl Rank {
+    fn of(timeline: &Timeline) -> Self {
+        let is_transfer = Vec::from_iter(timeline.names.iter().map(is_transfer));
+        let mut transfers = Vec::new();
+        let mut collectives = BTreeMap::<_, Vec<(Nanos, Nanos)>>::new();
+        for (place, kernel) in timeline.kernels.iter().enumerate() {
+            let (start, end) = (kernel.start, kernel.end);
+            match is_transfer.get(kernel.name.0 as usize) {
+                _ if !kernel.class.communicates() => {}
+                Some(true) => transfers.push(Transfer {
+                    start,
+                    end,
+                    kernel: place,
+                }),
+                _ => {
+                    let key = (kernel.name, kernel.stream);
+                    collectives.entry(key).or_default().push((start, end));
+                }
+            }
+        }
+        transfers.sort_by_key(|transfer| transfer.end);
+        let named = collectives.into_iter().map(|((name, stream), times)| {
+            let label = timeline.streams.get(usize::from(stream.0));
+            let label = label.map_or_else(String::new, ToString::to_string);
+            ((timeline.names.get(name).into(), label), times)
+        });
+        Self {
+            collectives: named.collect(),
+            transfers,
+        }
+    }
+
+    /// Whether two ranks take part in the same transfers: the n-th that ends on one runs while the n-th on the other
+    /// does, in nine of ten. So it is of exchanges between all ranks.
+    fn transfers_with(&self, other: &Self) -> bool {
+        let both = self.transfers.iter().zip(&other.transfers);
+        let at_once = both.filter(|(one, two)| one.start <= two.end && two.start <= one.end);
+        let (all, others) = (self.transfers.len(), other.transfers.len());
+        all == others && 10 * at_once.count() >= 9 * all
+    }
+
+    /// Whether the collectives of two ranks are mostly not the same ones: there are more on one of them, or the n-th has
+    /// ended on one before it starts on the other. Where they take part in the same transfers, and among replicas, that
+    /// may be because one is late; but then it is not so late that the next one has started.
+    fn is_apart(&self, other: &Self) -> bool {
+        /// So few have the next one too far away, in another iteration.
+        const FEW: usize = 8;
+        let same = self.transfers_with(other);
+        let (mut all, mut apart) = (0, 0);
+        for (key, times) in &self.collectives {
+            let Some(others) = other.collectives.get(key) else {
+                continue;
+            };
+            let most = times.len().max(others.len());
+            all += most;
+            apart += match times.len() == others.len() {
+                true => {
+                    let next = same || most >= FEW;
+                    behind(times, others, next) + behind(others, times, next)
+                }
+                false => most,
+            };
+        }
+        2 * apart > all
+    }
+}
+
+/// How many of the collectives of one rank have ended before those of another start or, if `next` is asked for, so long
+/// before that the next one has started.
+fn behind(first: &[(Nanos, Nanos)], second: &[(Nanos, Nanos)], next: bool) -> usize {
+    let is_behind = |&(at, (_, start)): &(usize, (Nanos, Nanos))| {
+        let after = first.get(at + 1).map(|one| one.0);
+        let ended = first.get(at).is_some_and(|one| one.1 < start);
+        ended && (!next || after.is_some_and(|after| after <= start))
+    };
+    let starts = second.iter().map(|one| (one.1, one.0));
+    starts.enumerate().filter(is_behind).count()
+}
+
+/// Ranks whose collectives are not apart, by their places.
+fn sets(ranks: &[Rank]) -> Vec<Vec<usize>> {
+    let mut sets = Vec::<Vec<usize>>::new();
+    for (place, rank) in ranks.iter().enumerate() {
+        let joins = |set: &&mut Vec<usize>| {
+            let first = set.first().and_then(|&first| ranks.get(first));
+            first.is_some_and(|first| !rank.is_apart(first))
+        };
+        match sets.iter_mut().find(joins) {
+            Some(set) => set.push(place),
+            None => sets.push(vec![place]),
+        }
+    }
+    sets
+}
+
+/// The ranks of each pipeline in the order of its stages.
+fn chains(sets: &[Vec<usize>], step: usize) -> Vec<Vec<usize>> {
+    let size = sets.first().map_or(0, Vec::len);
+    let starts = (0..step).flat_map(|replica| (0..size).map(move |nth| (replica, nth)));
+    let chain = |(replica, nth)| {
+        let stages = sets.iter().skip(replica).step_by(step);
+        Vec::from_iter(stages.filter_map(|set| set.get(nth).copied()))
+    };
+    starts.map(chain).collect()
+}
+
+/// Neighbours in these.
+fn links(sets: &[Vec<usize>], step: usize) -> Vec<[usize; 2]> {
+    let chains = chains(sets, step);
+    let neighbours = chains.iter().flat_map(|chain| chain.windows(2));
+    let both = neighbours.filter_map(|both| both.try_into().ok());
+    both.collect()
+}
+
+/// Which transfers of neighbours are one: those that run at once and end together, the closest first.
+fn pairs(ranks: &[Rank], links: &[[usize; 2]]) -> Vec<Pair> {
+    let mut possible = Vec::new();
+    for &[one, two] in links {
+        let (Some(own), Some(other)) = (ranks.get(one), ranks.get(two)) else {
+            continue;
+        };
+        for transfer in &own.transfers {
+            let from = |other: &Transfer| other.end < transfer.end - TOGETHER;
+            let near = other.transfers.iter();
+            let near = near.skip(other.transfers.partition_point(from));
+            let near = near.take_while(|other| other.end <= transfer.end + TOGETHER);
+            let at_once =
+                near.filter(|near| near.start <= transfer.end && transfer.start <= near.end);
+            possible.extend(at_once.map(|near| Pair {
+                apart: Nanos((near.end.0 - transfer.end.0).abs()),
+                ends: [(one, transfer.kernel), (two, near.kernel)],
+            }));
+        }
+    }
+    possible.sort_by_key(|pair| (pair.apart, pair.ends));
+    let mut used = std::collections::HashSet::new();
+    possible.retain(|pair| {
+        let free = pair.ends.iter().all(|end| !used.contains(end));
+        if free {
+            used.extend(pair.ends);
+        }
+        free
+    });
+    possible
+}
+
+/// Whether most transfers of each rank are one with another's: else these are no stages that hand work on, or clocks
+/// can't be compared.
+fn most_are_pairs(ranks: &[Rank], pairs: &[Pair]) -> bool {
+    let mut counts = vec![0; ranks.len()];
+    for (rank, _) in pairs.iter().flat_map(|pair| pair.ends) {
+        if let Some(count) = counts.get_mut(rank) {
+            *count += 1;
+        }
+    }
+    let mut each = ranks.iter().zip(counts);
+    each.all(|(rank, count)| 2 * count > rank.transfers.len())
+}
+
+/// Writes into the timelines what a profiler that names process groups would have.
+fn tell(timelines: &mut [Timeline], chains: &[Vec<usize>], pairs: &[Pair]) {
+    let numbers = Vec::from_iter(timelines.iter().map(|timeline| timeline.rank));
+    let number = |place: usize| numbers.get(place).copied().unwrap_or_default();
+    let mut groups = HashMap::<usize, (Arc<str>, Arc<[u32]>)>::new();
+    for chain in chains {
+        let ranks = Vec::from_iter(chain.iter().map(|&place| number(place)));
+        let name = Vec::from_iter(ranks.iter().map(u32::to_string)).join(", ");
+        let group = (Arc::from(format!("ranks {name}")), Arc::from(ranks));
+        groups.extend(chain.iter().map(|&place| (place, group.clone())));
+    }
+    let description = Arc::<str>::from(DESCRIPTION);
+    for (sequence, pair) in (0..).zip(pairs) {
+        let [one, two] = pair.ends;
+        for ((place, kernel), (other, _)) in [(one, two), (two, one)] {
+            let (Some(timeline), Some(group)) = (timelines.get_mut(place), groups.get(&place))
+            else {
+                continue;
+            };
+            let Some(kernel) = timeline.kernels.get_mut(kernel) else {
+                continue;
+            };
+            let known = kernel.collective.map(|id| id.0.get() as usize);
+            let known = known.and_then(|known| timeline.collectives.get(known));
+            let next = u32::try_from(timeline.collectives.len()).ok();
+            let Some(next) = next.and_then(NonMax::new) else {
+                continue;
+            };
+            let told = Collective {
+                process_group: Some(group.0.clone()),
+                description: Some(description.clone()),
+                ranks: group.1.clone(),
+                peer: Some(number(other)),
+                sequence: Some(sequence),
+                name: None,
+                ..known.cloned().unwrap_or_default()
+            };
+            kernel.collective = Some(CollectiveId(next));
+            timeline.collectives.push(told);
+        }
+    }
+}
