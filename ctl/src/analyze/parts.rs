@@ -192,6 +192,13 @@ pub fn elsewhere(parts: &[Part]) -> Option<(String, bool)> {
     Some((told, first.communicates()))
 }
 
+/// Whether something that is no computation takes most of the time.
+pub fn hardly_computes(report: &Report) -> bool {
+    let parts = of(report);
+    let first = parts.first();
+    first.is_some_and(|part| part.kind != Kind::Computation && part.share > MOST)
+}
+
 /// The largest part of the time that is neither computation nor waiting for another rank; none where that is little.
 pub fn worth(report: &Report) -> Option<Part> {
     /// Less than this share of the time is not worth a word.

@@ -225,6 +225,10 @@ fn of_diagnosis(
             report.world_size.unwrap_or_default()
         ))
         .and(words::unwaited(diagnosis)),
+        // A job that hardly computes is not healthy, though its ranks are level.
+        None if diagnosis.cause == Cause::Healthy && parts::hardly_computes(report) => {
+            Answer::of("No rank holds the others back.").and(words::unwaited(diagnosis))
+        }
         None => weighed::verdict(weighed, diagnosis),
     };
     let hosts = LateHosts::of(report).filter(|_| stages.is_some());

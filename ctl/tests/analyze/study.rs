@@ -493,6 +493,47 @@ fn one_rank_is_told_where_its_time_goes_in_text_and_pictures() {
 }
 
 #[test]
+fn level_ranks_that_hardly_compute_are_not_called_healthy() {
+    // Of 1000 us the copies take `copies`, computation the rest but for an all-reduce of 5 us.
+    let verdict = |copies: u32| {
+        let folder = TempDir::new().unwrap();
+        for rank in 0..2 {
+            let event = |category: &str, name: &str, at: u32, length: u32| {
+                format!(
+                    r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":{rank},"tid":7,"ts":{at},"dur":{length},"args":{{"device":{rank},"stream":7}}}}"#
+                )
+            };
+            let events = Vec::from_iter((0..30).flat_map(|step| {
+                let (start, gemm) = (1_000 * step, 995 - copies);
+                [
+                    event("kernel", "gemm", start, gemm),
+                    event("gpu_memcpy", "Memcpy HtoD", start + gemm, copies),
+                    event(
+                        "kernel",
+                        "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+                        start + 995,
+                        5,
+                    ),
+                ]
+            }));
+            let info = format!(r#""distributedInfo":{{"rank":{rank},"world_size":2}}"#);
+            let text = format!("{{{info},\"traceEvents\":[{}]}}", events.join(","));
+            std::fs::write(folder.path().join(format!("rank{rank}.json")), text).unwrap();
+        }
+        in_a_line(folder.path().to_str().unwrap())
+    };
+    let little = verdict(20);
+    assert!(
+        little.contains("Healthy: no rank holds the others back."),
+        "{little}"
+    );
+    let much = verdict(900);
+    assert!(!much.contains("Healthy"), "{much}");
+    let told = "No rank holds the others back. But copies with nothing beside them take 90.0 %";
+    assert!(much.contains(told), "{much}");
+}
+
+#[test]
 fn nobody_is_marked_where_nobody_is_late() {
     let folder = TempDir::new().unwrap();
     job(&folder, "tp2", 2, 9);
