@@ -71,7 +71,7 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Policies:
   static        the one configuration that emits least, from the start on
-  greedy        decides with the intensity of the hour alone
+  greedy        decides with the intensity of now and its mean of the last day
   fixed         the optimum that begins at the start (knows the whole trace)
   shift         the optimum that may wait (knows the whole trace)
   shift-static  one configuration that may wait (knows the whole trace)
@@ -128,9 +128,16 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 }
 
 fn job(args: &Args, profile: &Profile) -> Result<Job, Box<dyn Error>> {
-    let slack = || slack_deadline(profile.points(), args.tokens, 0.25);
-    let deadline = args.deadline_hours.unwrap_or_else(slack);
     let window = args.window_hours;
+    // Long windows may need more than the rule gives: the fastest configuration fits in whole ones.
+    let slack = || {
+        let rule = slack_deadline(profile.points(), args.tokens, 0.25);
+        let rate = profile.points().iter().map(|it| it.rate.0);
+        let each = rate.fold(0.0, f64::max) * window.0;
+        let windows = (args.tokens.0 / each * (1.0 - 1e-12)).ceil();
+        Seconds(rule.0.max(windows * window.0))
+    };
+    let deadline = args.deadline_hours.unwrap_or_else(slack);
     let latest = match (args.policy.may_wait(), args.shift_hours) {
         (false, _) => 0,
         (true, None) => usize::MAX,

@@ -255,7 +255,13 @@ impl FromStr for Forecasts {
                 }
             }
         }
-        let issues = issues.into_iter().map(|(at, values)| {
+        // Without the end that has no values a forecast ends earlier; without any it is none, and the one before holds.
+        let issues = issues.into_iter().filter_map(|(at, mut values)| {
+            let last = values.iter().rposition(|(_, (_, value))| value.is_some())?;
+            values.truncate(last + 1);
+            Some((at, values))
+        });
+        let issues = issues.map(|(at, values)| {
             let points: Vec<_> = values.iter().map(|(_, point)| *point).collect();
             let series = Series::new(&points);
             let values = series.map_err(|(row, what)| TableError::line(values[row].0, what))?;
@@ -278,6 +284,20 @@ mod tests {
     const TEXT: &str = "issued_utc,lead_h,forecast_g_per_kwh\n\
         2024-05-01T00:00:00Z,0,10\n2024-05-01T00:00:00Z,1,20\n2024-05-01T00:00:00Z,2,30\n\
         2024-05-02T00:00:00Z,0,40\n2024-05-02T00:00:00Z,1,50\n";
+
+    #[test]
+    fn an_issue_without_values_is_none_and_ends_where_its_values_do() {
+        let empty = format!("{TEXT}2024-05-02T06:00:00Z,0,\n2024-05-02T06:00:00Z,1,\n");
+        let parsed: Forecasts = empty.parse().unwrap();
+        assert_eq!(parsed, TEXT.parse().unwrap());
+        let cut = format!("{TEXT}2024-05-02T06:00:00Z,0,60\n2024-05-02T06:00:00Z,1,\n");
+        let parsed: Forecasts = cut.parse().unwrap();
+        let end = parsed.into_issues().last().map(Issued::end);
+        assert_eq!(end, moment("2024-05-02T07:00:00Z").ok());
+        let nothing = "issued_utc,lead_h,forecast_g_per_kwh\n2024-05-02T06:00:00Z,0,\n";
+        let none: Forecasts = nothing.parse().unwrap();
+        assert_eq!(none.first(), None);
+    }
 
     #[test]
     fn only_what_was_issued_by_now_is_seen() {

@@ -104,7 +104,10 @@ impl Job {
             start,
         };
         match job.windows() {
-            many if many > MOST => Err(JobError::Windows(many)),
+            // What runs already is planned on, whatever was learned of its rates.
+            many if many > MOST && !matches!(start, Start::Running(_)) => {
+                Err(JobError::Windows(many))
+            }
             _ => Ok(job),
         }
     }

@@ -1,7 +1,7 @@
 //! The policies of section 5.1 beside the optimum, and model-predictive control, which the paper names as
 //! future work (section 6).
 //!
-//! What each of them knows: best static and the optima know the whole signal, greedy the hours until now,
+//! What each of them knows: best static and the optima know the whole signal, greedy the steps that have begun,
 //! model-predictive control what has been issued until now.
 
 mod greedy;

@@ -49,6 +49,9 @@ pub fn decide(job: &Job, now: Timestamp, known: &[Known]) -> Result<usize, MpcEr
     Ok(first.copied().unwrap_or_else(|| job.fastest()))
 }
 
+/// So small a share of the tokens is none.
+const HAIR: f64 = 1e-12;
+
 /// Decides window by window from a start on, until the job has its tokens. `look` is asked what is known at a
 /// moment of so many windows from then on. The job begins at once.
 ///
@@ -65,7 +68,7 @@ pub fn mpc(
         choices: Vec::new(),
     };
     let mut left = job.tokens();
-    while left > job.tokens() * 1e-12 {
+    while left > job.tokens() * HAIR {
         let elapsed = job.window() * plan.end() as f64;
         let now = at(start.as_second() + elapsed.0 as i64);
         let switches = job.switch() * plan.switches(job.start()) as f64;
@@ -77,7 +80,8 @@ pub fn mpc(
         let rest = Job::new(
             job.points(),
             job.window(),
-            left,
+            // What adds up over many windows is rounded, and must not take a window more than the deadline has.
+            left - job.tokens() * HAIR,
             // Sums of floats must not make a deadline of what is one.
             job.deadline() - elapsed - switches + Seconds(1e-6),
             job.switch(),

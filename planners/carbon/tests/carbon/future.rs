@@ -3,8 +3,10 @@
 use crate::common::{Draws, daily, intensities};
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::policy::{MpcError, decide, greedy, mpc};
-use litd_carbon::{Factor, Forecasts, Issued, Known, Plan, Problem, Start, Trace, moment};
-use litd_units::{Intensity, Seconds};
+use litd_carbon::{
+    Factor, Forecasts, Issued, Job, Known, Plan, Point, Problem, Start, Trace, moment,
+};
+use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond};
 
 const HOUR: Seconds = Seconds(3600.0);
 
@@ -35,6 +37,37 @@ fn control(problem: &Problem, truth: &[Intensity], forecasts: &Forecasts) -> Pla
         forecasts.outlook(now, truth[at as usize], HOUR, count)
     };
     mpc(problem.job(), start(), look).unwrap()
+}
+
+/// A deadline that the only configuration meets with its last window is met, however many windows add up to it.
+#[test]
+fn a_deadline_that_is_just_met_is_met() {
+    for (rate, tokens, windows) in [
+        (1_234.567, 3_306_664_252.8, 744),
+        (61_234.567_89, 10_581_333_331.4, 48),
+    ] {
+        let point = Point {
+            rate: TokensPerSecond(rate),
+            ..daily(0, 1, 24, Start::Within(0)).job().points()[0]
+        };
+        let deadline = HOUR * f64::from(windows);
+        let no_switch = Seconds(0.0);
+        let begin = Start::Within(0);
+        let job = Job::new(&[point], HOUR, Tokens(tokens), deadline, no_switch, begin).unwrap();
+        let look = |now: Timestamp, count: usize| {
+            let at = |number| now + SignedDuration::from_hours(number as i64);
+            let known = (0..count).map(|number| Known {
+                issued: now,
+                window: at(number),
+                intensity: Intensity(300.0),
+            });
+            Some(known.collect())
+        };
+        let plan = mpc(&job, start(), look).unwrap();
+        assert_eq!(plan.choices.len(), windows as usize);
+        let truth = vec![Intensity(300.0); windows as usize];
+        plan.check(&Problem::new(job, &truth).unwrap()).unwrap();
+    }
 }
 
 /// Forecasts and observations later than a decision do not change it.
