@@ -168,7 +168,7 @@ fn choose(
             let before = series.day_before(args.start, window);
             let begun = series.begun(args.start, window, count);
             let plan = policy::greedy(problem, &before, &begun)?;
-            judge(problem, plan)?
+            judge(problem, plan, effort)?
         }
         Policy::Mpc => {
             let path = args.forecast.as_ref();
@@ -178,6 +178,7 @@ fn choose(
             judge(
                 problem,
                 plan.map_err(|error| format!("{}: {error}", path.display()))?,
+                effort,
             )?
         }
     })
@@ -207,9 +208,9 @@ fn mpc(
 }
 
 /// A plan of a policy that proves nothing, with what the optimum proves.
-fn judge(problem: &Problem, plan: Plan) -> Result<Solution, Box<dyn Error>> {
+fn judge(problem: &Problem, plan: Plan, effort: Effort) -> Result<Solution, Box<dyn Error>> {
     plan.check(problem)?;
-    let optimum = solve(problem, Effort::LONG)?;
+    let optimum = solve(problem, effort)?;
     let carbon = plan.carbon(problem);
     Ok(Solution {
         plan,

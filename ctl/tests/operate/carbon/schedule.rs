@@ -76,6 +76,43 @@ fn every_policy_keeps_the_deadline_and_none_is_below_the_bound() {
     }
 }
 
+/// A window that begins a quarter past the hour has half-hours of which greedy can't know yet.
+#[test]
+fn greedy_knows_nothing_of_a_window_but_how_it_begins() {
+    let folder = folder();
+    let first = |begun: u32, later: u32| {
+        let mut trace = "datetime_utc,zone,ci_direct_g_per_kwh\n".to_owned();
+        for half in 0..48 {
+            let value = match half {
+                12 => begun,
+                13..16 => later,
+                _ => 200,
+            };
+            let (hour, minute) = (half / 2, half % 2 * 30);
+            trace += &format!("2030-01-01T{hour:02}:{minute:02}:00Z,MADE-UP,{value}\n");
+        }
+        fs::write(folder.path().join("trace.csv"), trace).unwrap();
+        let options = "schedule --profile profile.csv --trace trace.csv --start 2030-01-01T06:15:00Z --policy greedy \
+                       --json --tokens 1.08e6 --deadline-hours 9";
+        let plan: Value =
+            serde_json::from_str(&printed(&carbon(folder.path(), options).output().unwrap()))
+                .unwrap();
+        plan["windows"][0]["configuration"].clone()
+    };
+    let clean = first(20, 20);
+    assert_eq!(first(20, 2000), clean);
+    assert_ne!(first(2000, 2000), clean, "it knows how a window begins");
+}
+
+/// Where windows are long, the deadline that is not given has room for whole ones.
+#[test]
+fn without_a_deadline_the_fastest_configuration_fits() {
+    let folder = folder();
+    // 2.1 h of the fastest: two windows, and three hours by the rule.
+    let found = plan(folder.path(), "fixed", "--tokens 7.56e5 --window-hours 2");
+    assert_eq!(found["completion_hours"], 4);
+}
+
 /// Forecasts of another zone or factor are none of this trace; where the file does not tell, that is said.
 #[test]
 fn forecasts_of_another_zone_or_factor_are_refused() {
