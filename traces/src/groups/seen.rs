@@ -93,20 +93,21 @@ impl Rank {
         }
     }
 
-    /// Whether two ranks take part in the same transfers: the n-th that ends on one runs while the n-th on the other
-    /// does, in nine of ten. So it is of exchanges between all ranks.
+    /// Whether two ranks take part in the same transfers: one has about as many as the other, and nearly all of these run
+    /// at once. Then all ranks may exchange something with all others.
     fn transfers_with(&self, other: &Self) -> bool {
-        let both = self.transfers.iter().zip(&other.transfers);
-        let at_once = both.filter(|(one, two)| one.start <= two.end && two.start <= one.end);
-        let (all, others) = (self.transfers.len(), other.transfers.len());
-        all == others && 10 * at_once.count() >= 9 * all
+        let times = |transfer: &Transfer| (transfer.start, transfer.end);
+        let own = Vec::from_iter(self.transfers.iter().map(times));
+        let mut others = Vec::from_iter(other.transfers.iter().map(times));
+        others.sort_unstable();
+        let (few, most) = (own.len().min(others.len()), own.len().max(others.len()));
+        10 * few >= 9 * most && 10 * at_once(&own, &others) >= 9 * few
     }
 
-    /// Whether the collectives of two ranks are mostly not the same ones: there are more on one of them, or the n-th has
-    /// ended on one before it starts on the other. Where they take part in the same transfers, and among replicas, that
-    /// may be because one is late; but then it is not so late that the next one has started.
+    /// Whether the collectives of two ranks are mostly not the same ones. Of each name those of the rank with fewer count: a
+    /// recording that begins later or ends sooner than another lacks some.
     fn is_apart(&self, other: &Self) -> bool {
-        /// So few have the next one too far away, in another iteration.
+        /// Of fewer the next one is too far away, in another iteration, to tell how late a rank is.
         const FEW: usize = 8;
         let same = self.transfers_with(other);
         let (mut all, mut apart) = (0, 0);
@@ -114,30 +115,70 @@ impl Rank {
             let Some(others) = other.collectives.get(key) else {
                 continue;
             };
-            let most = times.len().max(others.len());
-            all += most;
-            apart += match times.len() == others.len() {
-                true => {
-                    let next = same || most >= FEW;
-                    behind(times, others, next) + behind(others, times, next)
-                }
-                false => most,
+            let (few, many) = match times.len() <= others.len() {
+                true => (times, others),
+                false => (others, times),
+            };
+            all += few.len();
+            apart += match few.len() {
+                FEW.. => apart_in_order(few, many),
+                _ if same => 0,
+                _ => few.len() - at_once(few, many),
             };
         }
-        2 * apart > all
+        // One may be of another iteration than the other rank's.
+        all > 1 && 2 * apart > all
     }
 }
 
-/// How many of the collectives of one rank have ended before those of another start or, if `next` is asked for, so long
-/// before that the next one has started.
-fn behind(first: &[(Nanos, Nanos)], second: &[(Nanos, Nanos)], next: bool) -> usize {
-    let is_behind = |&(at, (_, start)): &(usize, (Nanos, Nanos))| {
-        let after = first.get(at + 1).map(|one| one.0);
-        let ended = first.get(at).is_some_and(|one| one.1 < start);
-        ended && (!next || after.is_some_and(|after| after <= start))
+/// How many of the first run while one of the second does, or so shortly before or after that transfers would count as
+/// one. The second are in the order of their starts.
+fn at_once(first: &[(Nanos, Nanos)], second: &[(Nanos, Nanos)]) -> usize {
+    let mut by_end = Vec::from(first);
+    by_end.sort_unstable_by_key(|one| one.1);
+    let mut second = second.iter().peekable();
+    let mut latest = None;
+    let runs = |&&(start, end): &&(Nanos, Nanos)| {
+        while let Some(begun) = second.next_if(|one| one.0 <= end + TOGETHER) {
+            latest = latest.max(Some(begun.1));
+        }
+        latest >= Some(start - TOGETHER)
     };
-    let starts = second.iter().map(|one| (one.1, one.0));
-    starts.enumerate().filter(is_behind).count()
+    by_end.iter().filter(runs).count()
+}
+
+/// How many of the collectives of a rank with fewer are not those of another, if one follows the other in the order of
+/// their starts. Which is whose counterpart, the middle one tells by its time, as far as recordings may be cut.
+fn apart_in_order(few: &[(Nanos, Nanos)], many: &[(Nanos, Nanos)]) -> usize {
+    /// So many places a recording begins or ends apart from another. Stages of a pipeline are further apart.
+    const CUT: usize = 2;
+    let middle = few.len() / 2;
+    let start = few.get(middle).map(|one| one.0);
+    let nearest = many.partition_point(|one| Some(one.0) < start);
+    // How many of the first of either have no counterpart.
+    let most = many.len() - few.len() + CUT;
+    let shifts = [1, 0, -1].map(|by: isize| {
+        let nearest = nearest.saturating_add_signed(by);
+        let skipped = nearest.saturating_sub(middle).min(most);
+        (middle.saturating_sub(nearest).min(CUT), skipped)
+    });
+    let counts = shifts.map(|(of_few, of_many)| {
+        let few = few.get(of_few..).unwrap_or_default();
+        let many = many.get(of_many..).unwrap_or_default();
+        behind(few, many) + behind(many, few)
+    });
+    counts.into_iter().min().unwrap_or_default()
+}
+
+/// How many of the collectives of one rank have ended so long before those of another start that the next one has
+/// started: where ranks run the same ones, or are replicas, none is later than that.
+fn behind(first: &[(Nanos, Nanos)], second: &[(Nanos, Nanos)]) -> usize {
+    let pairs = first.windows(2).zip(second);
+    let is_behind = |(own, (start, _)): &(&[(Nanos, Nanos)], &(Nanos, Nanos))| {
+        own.first().is_some_and(|one| one.1 < *start)
+            && own.last().is_some_and(|next| next.0 <= *start)
+    };
+    pairs.filter(is_behind).count()
 }
 
 /// Ranks whose collectives are not apart, by their places.

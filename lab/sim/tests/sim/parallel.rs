@@ -4,9 +4,15 @@ use litd_sim::Parallel;
 use litd_sim::parallel::Run;
 use litd_traces::study::{Cause, Gain, ModelOptions, gain, remove_skew, study_group};
 use litd_traces::whatif::WhatIf;
-use litd_traces::{AnalysisOptions, Report, Timeline, analyse_groups, partition};
+use litd_traces::{
+    AlignOptions, AnalysisOptions, Kernel, Report, Timeline, analyse_groups, partition,
+};
 
 fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
+    run_for(spec, slow, seed, 2)
+}
+
+fn run_for(spec: &str, slow: Option<usize>, seed: u64, iterations: u32) -> Vec<Timeline> {
     let job: Parallel = spec.parse().unwrap();
     let mut speeds = vec![1.0; job.ranks()];
     if let Some(slow) = slow {
@@ -16,7 +22,7 @@ fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
         speeds: &speeds,
         noise: 0.01,
         seed,
-        iterations: 2,
+        iterations,
     };
     job.run(&run).unwrap()
 }
@@ -154,7 +160,10 @@ fn a_slow_gpu_is_found_in_its_group_at_every_place() {
 
 /// The same job recorded by a profiler that tells kernels' names and times, and neither process groups nor iterations.
 fn unnamed(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
-    let mut timelines = run(spec, slow, seed);
+    without_names(run(spec, slow, seed))
+}
+
+fn without_names(mut timelines: Vec<Timeline>) -> Vec<Timeline> {
     for timeline in &mut timelines {
         timeline.collectives.clear();
         timeline.iterations.clear();
@@ -210,6 +219,67 @@ fn stages_of_several_ranks_are_told_apart_where_no_process_group_is_named() {
             let groups = analysed(unnamed(spec, Some(3), seed)).groups;
             let all = groups.iter().map(|group| (group.ranks.len(), group.stage));
             assert_eq!(Vec::from_iter(all), [(8, None)], "{spec}");
+        }
+    }
+}
+
+/// Takes the first or the last kernel with this word in its name out of a recording, as if that had begun later or ended
+/// sooner.
+fn cut(timeline: &mut Timeline, word: &str, first: bool) {
+    let is_one = |at: &usize| timeline.name_of(&timeline.kernels[*at]).contains(word);
+    let mut all = 0..timeline.kernels.len();
+    let at = if first {
+        all.find(is_one)
+    } else {
+        all.rfind(is_one)
+    };
+    timeline.kernels.remove(at.unwrap());
+}
+
+#[test]
+fn recordings_that_begin_or_end_one_collective_apart_tell_the_same_stages() {
+    for seed in 0..4 {
+        for first in [true, false] {
+            // Equal counts that are shifted by one, and unequal ones.
+            for shifted in [true, false] {
+                for spec in ["dp8ep8", "tp2dp4ep4"] {
+                    let mut timelines = unnamed(spec, None, seed);
+                    for (rank, timeline) in timelines.iter_mut().enumerate() {
+                        for word in ["AllReduce", "SendRecv"] {
+                            match rank < 4 {
+                                true => cut(timeline, word, first),
+                                false if shifted => cut(timeline, word, !first),
+                                false => {}
+                            }
+                        }
+                    }
+                    let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+                    assert!(!groups.stages_are_seen(), "{spec} {seed} {first} {shifted}");
+                }
+            }
+            for rank in 0..8 {
+                let mut timelines = unnamed("pp2tp4", None, seed);
+                cut(&mut timelines[rank], "AllReduce", first);
+                let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+                let stages = groups.all.iter().map(|group| group.range.clone());
+                assert_eq!(Vec::from_iter(stages), [0..4, 4..8], "{rank} {first}");
+            }
+        }
+        // Whole iterations apart, of which each has one collective.
+        for (recorded, late) in [(4, 1), (6, 1), (8, 2)] {
+            let mut timelines = run_for("dp8ep8", None, seed, recorded);
+            for (rank, timeline) in timelines.iter_mut().enumerate() {
+                let numbers = Vec::from_iter(timeline.iterations.iter().map(|one| one.number));
+                let own = match rank < 4 {
+                    true => &numbers[late..],
+                    false => &numbers[..numbers.len() - late],
+                };
+                let is_own = |kernel: &Kernel| own.contains(&kernel.iteration.unwrap().get());
+                timeline.kernels.retain(is_own);
+            }
+            let mut timelines = without_names(timelines);
+            let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+            assert!(!groups.stages_are_seen(), "{seed} {recorded} {late}");
         }
     }
 }
