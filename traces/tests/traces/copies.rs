@@ -239,4 +239,18 @@ fn copies_in_a_table_of_their_own_count_with_the_kernels_beside_them() {
             assert!(notes.contains("its copies count beside"), "{notes}");
         }
     }
+    // What a profiler that was killed leaves, and one that saw no copies.
+    for none in ["", "Kind,Direction,Start_Timestamp,End_Timestamp\n"] {
+        std::fs::write(here.path().join("rank1_memory_copy_trace.csv"), none).unwrap();
+        let files = folder::files(&whole).unwrap();
+        let (traces, _) = folder::traces(&files, Choice::default(), &|_| ()).unwrap();
+        let [_, without] = &traces[..] else {
+            panic!("two ranks, {none:?}");
+        };
+        assert_eq!(
+            counts(&without.timelines),
+            [(without.timelines[0].rank, 1, 0)]
+        );
+        assert_eq!(without.notes, Vec::<String>::new());
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 use super::{Columns, End, has_line, place};
 use crate::error::ReadError;
@@ -54,11 +55,27 @@ fn columns(header: &[String]) -> Option<Columns> {
     })
 }
 
+/// Whether a table can be read and has a line below its header.
+fn has_rows(path: &Path) -> bool {
+    /// More than a header has.
+    const START: u64 = 1 << 16;
+    // Opening what is no file may wait for ever.
+    if !path.is_file() {
+        return false;
+    }
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(START).read_to_end(&mut start));
+    let lines = start.split(|&byte| byte == b'\n');
+    let lines = lines.filter(|line| !line.trim_ascii().is_empty());
+    read.is_ok() && lines.count() > 1
+}
+
 /// With the copies that rocprofv3 has written beside it.
 pub(in crate::formats) fn read(input: Input<'_>) -> Result<Found, ReadError> {
     let copies = input.path.and_then(copies_beside);
     let mut found = super::read(input, columns, ADVICE)?;
-    let Some(path) = copies.filter(|path| path.is_file()) else {
+    // A profiler that recorded none, or that was killed, leaves a file without rows.
+    let Some(path) = copies.filter(|path| has_rows(path)) else {
         return Ok(found);
     };
     let file = path.display().to_string();
