@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use litd_carbon::solve::{Effort, Solution, solve};
 use litd_carbon::{
     Configuration, Factor, Forecasts, Job, Plan, Problem, Profile, Series, Skill, Start, Trace,
-    policy, slack_deadline,
+    in_whole_windows, policy, slack_deadline,
 };
 use litd_units::{Intensity, Seconds, Tokens};
 use serde::Serialize;
@@ -132,10 +132,7 @@ fn job(args: &Args, profile: &Profile) -> Result<Job, Box<dyn Error>> {
     // Long windows may need more than the rule gives: the fastest configuration fits in whole ones.
     let slack = || {
         let rule = slack_deadline(profile.points(), args.tokens, 0.25);
-        let rate = profile.points().iter().map(|it| it.rate.0);
-        let each = rate.fold(0.0, f64::max) * window.0;
-        let windows = (args.tokens.0 / each * (1.0 - 1e-12)).ceil();
-        Seconds(rule.0.max(windows * window.0))
+        rule.max(in_whole_windows(profile.points(), args.tokens, window))
     };
     let deadline = args.deadline_hours.unwrap_or_else(slack);
     let latest = match (args.policy.may_wait(), args.shift_hours) {

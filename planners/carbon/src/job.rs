@@ -1,6 +1,6 @@
 //! The job to be scheduled: the inputs of section 4.2.
 
-use litd_units::{Intensity, Seconds, Tokens};
+use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond};
 use thiserror::Error;
 
 use crate::error::Infeasible;
@@ -8,6 +8,8 @@ use crate::profile::Point;
 
 /// Sums of floats are off by less than this share; counts of windows are rounded by it.
 const HAIR: f64 = 1e-9;
+/// So small a share of the tokens is none: what adds up over many windows is rounded by less.
+pub(crate) const NO_TOKENS: f64 = 1e-12;
 /// No deadline is further off: eleven years of hours.
 const FURTHEST: usize = 100_000;
 /// No plan may use more windows: a year of hours, or a month of five minutes. Each pair of a start and an end is
@@ -172,9 +174,7 @@ impl Job {
     /// The windows that a configuration needs for so many tokens.
     #[must_use]
     pub fn windows_for(&self, tokens: Tokens, configuration: usize) -> usize {
-        let each = self.points[configuration].rate * self.window;
-        let windows = tokens / each;
-        (windows * (1.0 - 1e-12)).ceil().max(0.0) as usize
+        windows_for(tokens, self.points[configuration].rate, self.window) as usize
     }
 
     /// The whole windows before the deadline.
@@ -241,9 +241,25 @@ impl Job {
 /// the next whole hour. The paper has a slack of 0.25.
 #[must_use]
 pub fn slack_deadline(points: &[Point], tokens: Tokens, slack: f64) -> Seconds {
-    let fastest = points.iter().map(|it| it.rate.0).fold(0.0, f64::max);
-    let hours = tokens.0 / fastest / 3600.0 * (1.0 + slack);
-    Seconds::from_hours((hours * (1.0 - 1e-12)).ceil())
+    let hours = (tokens / highest_rate(points)).hours() * (1.0 + slack);
+    Seconds::from_hours((hours * (1.0 - NO_TOKENS)).ceil())
+}
+
+/// What the fastest configuration takes in whole windows.
+#[must_use]
+pub fn in_whole_windows(points: &[Point], tokens: Tokens, window: Seconds) -> Seconds {
+    window * windows_for(tokens, highest_rate(points), window)
+}
+
+fn highest_rate(points: &[Point]) -> TokensPerSecond {
+    let rates = points.iter().map(|it| it.rate);
+    rates.fold(TokensPerSecond::ZERO, TokensPerSecond::max)
+}
+
+/// The whole windows in which a rate trains so many tokens.
+fn windows_for(tokens: Tokens, rate: TokensPerSecond, window: Seconds) -> f64 {
+    let windows = tokens / (rate * window);
+    (windows * (1.0 - NO_TOKENS)).ceil().max(0.0)
 }
 
 /// A job and the intensity of each window that it may use.

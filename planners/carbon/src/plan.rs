@@ -5,7 +5,7 @@ use std::ops::Range;
 use litd_units::{Grams, Joules, Seconds, Tokens};
 use thiserror::Error;
 
-use crate::job::{Problem, Start};
+use crate::job::{NO_TOKENS, Problem, Start};
 
 /// A sequence of configurations, one for each window without a pause.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Plan {
         }
         let (trained, needed) = (self.tokens(problem), job.tokens());
         // Policies that plan anew in each window leave out twice what rounding takes.
-        if trained < needed * (1.0 - 3e-12) {
+        if trained < needed * (1.0 - 3.0 * NO_TOKENS) {
             return Err(Broken::Tokens { trained, needed });
         }
         let (completion, deadline) = (self.completion(problem), job.deadline());

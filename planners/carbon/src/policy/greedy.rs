@@ -3,7 +3,7 @@
 use litd_units::{Grams, Intensity, Seconds, Tokens, TokensPerSecond};
 
 use crate::error::Infeasible;
-use crate::job::{Job, Problem, Start};
+use crate::job::{Job, NO_TOKENS, Problem, Start};
 use crate::plan::Plan;
 
 /// The trailing mean is over so long.
@@ -32,7 +32,7 @@ pub fn greedy(
     };
     let mut seen = before.to_vec();
     let mut left = job.tokens();
-    while left > job.tokens() * 1e-12 {
+    while left > job.tokens() * NO_TOKENS {
         let window = plan.end();
         let (Some(&now), Some(&whole)) = (begun.get(window), problem.intensities().get(window))
         else {
@@ -85,7 +85,7 @@ fn can_take(job: &Job, plan: &Plan, left: Tokens, own: usize) -> bool {
     let mut next = plan.clone();
     next.choices.push(own);
     let left = left - job.points()[own].rate * job.window();
-    let left = if left > job.tokens() * 1e-12 {
+    let left = if left > job.tokens() * NO_TOKENS {
         left
     } else {
         Tokens::ZERO

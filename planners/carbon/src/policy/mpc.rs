@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::error::Infeasible;
 use crate::forecast::{FromLater, Known};
-use crate::job::{Job, JobError, Problem, Start};
+use crate::job::{Job, JobError, NO_TOKENS, Problem, Start};
 use crate::plan::Plan;
 use crate::solve::{Effort, solve};
 use crate::time::at;
@@ -49,9 +49,6 @@ pub fn decide(job: &Job, now: Timestamp, known: &[Known]) -> Result<usize, MpcEr
     Ok(first.copied().unwrap_or_else(|| job.fastest()))
 }
 
-/// So small a share of the tokens is none.
-const HAIR: f64 = 1e-12;
-
 /// Decides window by window from a start on, until the job has its tokens. `look` is asked what is known at a
 /// moment of so many windows from then on. The job begins at once.
 ///
@@ -68,7 +65,7 @@ pub fn mpc(
         choices: Vec::new(),
     };
     let mut left = job.tokens();
-    while left > job.tokens() * HAIR {
+    while left > job.tokens() * NO_TOKENS {
         let elapsed = job.window() * plan.end() as f64;
         let now = at(start.as_second() + elapsed.0 as i64);
         let switches = job.switch() * plan.switches(job.start()) as f64;
@@ -81,7 +78,7 @@ pub fn mpc(
             job.points(),
             job.window(),
             // What adds up over many windows is rounded, and must not take a window more than the deadline has.
-            left - job.tokens() * HAIR,
+            left - job.tokens() * NO_TOKENS,
             // Sums of floats must not make a deadline of what is one.
             job.deadline() - elapsed - switches + Seconds(1e-6),
             job.switch(),
