@@ -275,7 +275,7 @@ fn compared(
     if groups.stages_are_seen() {
         let stages = report.groups.iter().map(|group| words::ranks(&group.ranks));
         report.notes.push(format!(
-            "the traces name no process groups; collectives that end together and transfers between them tell the stages of a pipeline: {}",
+            "the traces name no process groups; which collectives run at the same time and which transfers end together tell the stages of a pipeline: {}",
             Vec::from_iter(stages).join("; ")
         ));
     }

@@ -193,8 +193,7 @@ pub fn elsewhere(parts: &[Part]) -> Option<(String, bool)> {
 }
 
 /// Whether something that is no computation takes most of the time.
-pub fn hardly_computes(report: &Report) -> bool {
-    let parts = of(report);
+pub fn hardly_computes(parts: &[Part]) -> bool {
     let first = parts.first();
     first.is_some_and(|part| part.kind != Kind::Computation && part.share > MOST)
 }

@@ -211,6 +211,7 @@ fn of_diagnosis(
     doubts: Vec<String>,
 ) -> Summary {
     let diagnosis = &study.diagnosis;
+    let parts = parts::of(report);
     // Where no rank is to blame, stages may be: what they wait is not told by any of them.
     let stages = cost::stages_wait(report);
     let stages = stages.filter(|most| diagnosis.cause == Cause::Healthy && *most >= MUCH);
@@ -226,7 +227,7 @@ fn of_diagnosis(
         ))
         .and(words::unwaited(diagnosis)),
         // A job that hardly computes is not healthy, though its ranks are level.
-        None if diagnosis.cause == Cause::Healthy && parts::hardly_computes(report) => {
+        None if diagnosis.cause == Cause::Healthy && parts::hardly_computes(&parts) => {
             Answer::of("No rank holds the others back.").and(words::unwaited(diagnosis))
         }
         None => weighed::verdict(weighed, diagnosis),
@@ -260,7 +261,7 @@ fn of_diagnosis(
             report.ranks.len()
         )
     });
-    let elsewhere = parts::elsewhere(&parts::of(report));
+    let elsewhere = parts::elsewhere(&parts);
     let blames_nobody = diagnosis.cause == Cause::Healthy || diagnosis.nobody_waits();
     let turns = cost::in_turn(report, diagnosis);
     // Communication there is mostly waiting, which is reported as that.
