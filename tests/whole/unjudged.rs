@@ -37,8 +37,11 @@ fn assert_others_are_back(stand: &Stand, device: usize, code: Option<i32>, said:
     }
 }
 
+/// How many ranges a driver should not tell.
+const ODD_RANGES: usize = 4;
+
 /// The ranges that a driver should not tell.
-fn odd_ranges(range: CapRange) -> [CapRange; 4] {
+fn odd_ranges(range: CapRange) -> [CapRange; ODD_RANGES] {
     let (lowest, highest) = (range.lowest, range.highest);
     [
         CapRange {
@@ -81,7 +84,7 @@ fn a_gpu_that_can_not_tell_its_range_holds_up_nobody_elses_undo() {
 fn a_gpu_that_tells_an_odd_range_holds_up_nobody_elses_undo() {
     // A restore waits ten seconds for such a GPU: they wait beside each other, each on its own node.
     thread::scope(|scope| {
-        for case in 0..4 {
+        for case in 0..ODD_RANGES {
             scope.spawn(move || {
                 let stand = crashed();
                 let range = *stand.rig.hardware().range_mut(LOWERED).unwrap();

@@ -21,7 +21,7 @@ pub(crate) fn is_point_to_point(collective: &Collective) -> bool {
     POINT_TO_POINT.contains(&name) || is_seen(collective)
 }
 
-/// Whether no trace but the ends of transfers tell of it: then its number tells which two kernels are one.
+/// Whether it was told by when transfers end, and not by the trace: then its number tells which two kernels are one.
 pub(crate) fn is_seen(collective: &Collective) -> bool {
     collective.name.is_none() && collective.peer.is_some()
 }

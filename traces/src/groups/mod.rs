@@ -80,8 +80,7 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
         return Ok(Groups::one(timelines, None).named(timelines, options));
     }
     let mut communicators = communicators::find(timelines, options);
-    if communicators.is_empty() {
-        seen::name_stages(timelines);
+    if communicators.is_empty() && seen::name_stages(timelines) {
         communicators = communicators::find(timelines, options);
     }
     let unnamed = communicators.is_empty() && communicators::unnamed_stages(timelines);

@@ -1,7 +1,7 @@
 //! Stages of a pipeline that no process group names, each of several ranks, from when kernels start and end.
 //! docs/analyze.md has the definitions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use litd_units::Nanos;
@@ -37,17 +37,18 @@ struct Pair {
 }
 
 /// Gives transfers the process groups that nothing names, if ranks are several stages of a pipeline, each of two ranks
-/// or more.
-pub(super) fn name_stages(timelines: &mut [Timeline]) {
-    let ranks = Vec::from_iter(timelines.iter().map(Rank::of));
+/// or more. Whether they are.
+pub(super) fn name_stages(timelines: &mut [Timeline]) -> bool {
     let both = |rank: &Rank| !rank.transfers.is_empty() && !rank.collectives.is_empty();
-    if !ranks.iter().all(both) {
-        return;
-    }
+    // The first rank without either ends it: most jobs have no transfers.
+    let ranks = timelines.iter().map(|it| Some(Rank::of(it)).filter(both));
+    let Some(ranks) = ranks.collect::<Option<Vec<_>>>() else {
+        return false;
+    };
     let sets = sets(&ranks);
     let size = sets.first().map_or(0, Vec::len);
     if sets.len() < 2 || size < 2 || sets.iter().any(|set| set.len() != size) {
-        return;
+        return false;
     }
     // Several replicas may have each a pipeline of their own: as many sets lie between two stages.
     let mut steps = (1..=sets.len() / 2).filter(|step| sets.len().is_multiple_of(*step));
@@ -56,9 +57,10 @@ pub(super) fn name_stages(timelines: &mut [Timeline]) {
         let pairs = pairs(&ranks, &links);
         most_are_pairs(&ranks, &pairs).then_some((step, pairs))
     });
-    if let Some((step, pairs)) = pairs {
-        tell(timelines, &chains(&sets, step), &pairs);
+    if let Some((step, pairs)) = &pairs {
+        tell(timelines, &chains(&sets, *step), pairs);
     }
+    pairs.is_some()
 }
 
 impl Rank {
@@ -237,7 +239,7 @@ fn pairs(ranks: &[Rank], links: &[[usize; 2]]) -> Vec<Pair> {
         }
     }
     possible.sort_by_key(|pair| (pair.apart, pair.ends));
-    let mut used = std::collections::HashSet::new();
+    let mut used = HashSet::new();
     possible.retain(|pair| {
         let free = pair.ends.iter().all(|end| !used.contains(end));
         if free {
@@ -280,11 +282,8 @@ fn tell(timelines: &mut [Timeline], chains: &[Vec<usize>], pairs: &[Pair]) {
             else {
                 continue;
             };
-            let Some(kernel) = timeline.kernels.get_mut(kernel) else {
-                continue;
-            };
-            let known = kernel.collective.map(|id| id.0.get() as usize);
-            let known = known.and_then(|known| timeline.collectives.get(known));
+            let known = timeline.kernels.get(kernel);
+            let known = known.and_then(|known| timeline.collective_of(known));
             let next = u32::try_from(timeline.collectives.len()).ok();
             let Some(next) = next.and_then(NonMax::new) else {
                 continue;
@@ -298,8 +297,10 @@ fn tell(timelines: &mut [Timeline], chains: &[Vec<usize>], pairs: &[Pair]) {
                 name: None,
                 ..known.cloned().unwrap_or_default()
             };
-            kernel.collective = Some(CollectiveId(next));
-            timeline.collectives.push(told);
+            if let Some(kernel) = timeline.kernels.get_mut(kernel) {
+                kernel.collective = Some(CollectiveId(next));
+                timeline.collectives.push(told);
+            }
         }
     }
 }
