@@ -12,7 +12,7 @@ mod measured;
 use std::fs;
 use std::time::Instant;
 
-use common::{daily, hard};
+use common::{daily, hard, split};
 use litd_carbon::Start;
 use litd_carbon::solve::{Effort, solve};
 use measured::{Nothing, Samples, amount};
@@ -26,10 +26,20 @@ fn main() -> Result<(), Nothing> {
     measure("168 h, any start", 10.0, many(12, 168, anytime))?;
     measure("744 h, fixed start", 10.0, many(8, 744, Start::Within(0)))?;
     measure("744 h, any start", 10.0, many(8, 744, anytime))?;
-    let hardest = |number: u64, hours| (0..number).map(move |seed| hard(seed, hours));
-    measure("120 h, hard", 1.0, hardest(8, 120))?;
-    measure("168 h, hard", 10.0, hardest(8, 168))?;
-    measure("744 h, hard", 10.0, hardest(4, 744))?;
+    let hardest = |number: u64, hours, start| (0..number).map(move |seed| hard(seed, hours, start));
+    measure("120 h, hard", 1.0, hardest(8, 120, Start::Within(0)))?;
+    measure("168 h, hard", 10.0, hardest(8, 168, Start::Within(0)))?;
+    measure("744 h, hard", 10.0, hardest(4, 744, Start::Within(0)))?;
+    measure("744 h, hard, any start", 10.0, hardest(4, 744, anytime))?;
+    let fine = |number: u64, start| many(number, 744, start).map(|it| split(&it, 12));
+    measure(
+        "744 h of 5 min, fixed start",
+        10.0,
+        fine(4, Start::Within(0)),
+    )?;
+    measure("744 h of 5 min, any start", 10.0, fine(4, anytime))?;
+    let hardest = hardest(4, 744, anytime).map(|it| split(&it, 6));
+    measure("744 h of 5 min, hard", 10.0, hardest)?;
     let peak = amount("the peak memory", peak())?;
     println!("peak memory {peak:.0} MiB: {:.2} of 500 MiB", peak / 500.0);
     Ok(())
@@ -52,7 +62,7 @@ fn measure(
     let times = Samples::new(name, 4, times)?;
     let (slowest, count) = (times.percentile(100), times.count());
     println!(
-        "{name:<20} slowest {slowest:7.3} s: {:.3} of {limit} s; {proven} of {count} proven optimal, largest gap {:.5} %",
+        "{name:<27} slowest {slowest:7.3} s: {:.3} of {limit} s; {proven} of {count} proven optimal, largest gap {:.5} %",
         slowest / limit,
         gap * 100.0
     );

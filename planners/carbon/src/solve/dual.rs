@@ -5,6 +5,7 @@
 //! the prices are, no plan that keeps to the rules emits less than that sequence costs.
 
 use super::Best;
+use super::free::Begin;
 use super::scaled::Scaled;
 
 /// Prices of the relaxed constraints, in units of carbon.
@@ -14,6 +15,13 @@ pub(super) struct Multipliers {
     pub token: f64,
     /// For a switch.
     pub switch: f64,
+}
+
+impl Multipliers {
+    /// What no plan emits less than, if no sequence costs less than this.
+    fn bound(self, scaled: &Scaled, cost: f64, affordable: usize) -> f64 {
+        cost + self.token * scaled.target as f64 - priced(self.switch, affordable)
+    }
 }
 
 /// The best prices for the plans that complete at one window.
@@ -124,8 +132,7 @@ impl<'a> Pass<'a> {
             base: last.cost + prices.token * last.tokens as f64,
             tokens: last.tokens,
             switches: last.switches,
-            bound: last.cost + prices.token * self.scaled.target as f64
-                - priced(prices.switch, affordable),
+            bound: prices.bound(self.scaled, last.cost, affordable),
         }
     }
 
@@ -163,7 +170,7 @@ fn cheapest(nodes: &[Node]) -> usize {
 }
 
 /// Offers a sequence that trains enough; windows that are not needed at its end are left out.
-fn offer(scaled: &Scaled, start: usize, choices: &[u16], best: &mut Best) {
+pub(super) fn offer(scaled: &Scaled, start: usize, choices: &[u16], best: &mut Best) {
     let (mut tokens, mut carbon, mut length) = (0, 0, 0);
     for (at, &choice) in choices.iter().enumerate() {
         if tokens >= scaled.target {
@@ -193,125 +200,15 @@ impl Span {
     }
 }
 
-/// A start, and what no plan that begins there and completes at a given window emits less than.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Begin {
-    pub start: usize,
-    pub bound: f64,
-    /// The price of tokens that gives the bound.
-    pub token: f64,
-}
-
-/// The starts from which plans that complete at one window can be better than the best plan: by window.
-/// The bounds are those of free switches, for which windows fall apart altogether.
-pub(super) fn begins(scaled: &Scaled, best: &mut Best) -> Vec<Vec<Begin>> {
-    offer_static(scaled, best);
-    let prices = Prices::new(scaled);
-    let latest = scaled.latest_start;
-    let to = |end: usize| {
-        let possible = (0..=latest.min(end)).filter(|&start| {
-            let most = i128::from(scaled.fastest()) * (end - start) as i128;
-            scaled.affordable[end].is_some() && most >= i128::from(scaled.target)
-        });
-        let begins = possible.map(|start| prices.highest(scaled, Span { start, end }));
-        begins.filter(|it| !best.beats(it.bound)).collect()
-    };
-    (0..=scaled.windows).map(to).collect()
-}
-
-/// Prices of tokens, and what the cheapest choices cost with each.
-struct Prices {
-    tokens: Vec<f64>,
-    /// By price and window: the sum over all windows before it.
-    sums: Vec<Vec<f64>>,
-}
-
-/// Prices of tokens on each side of what a mean token emits; neighbours differ by a factor.
-const PRICES: i32 = 56;
-const FACTOR: f64 = 1.1;
-
-impl Prices {
-    fn new(scaled: &Scaled) -> Self {
-        let count = scaled.configurations() as f64;
-        let carbon = (0..scaled.windows).flat_map(|window| scaled.carbon(window));
-        let carbon = carbon.map(|&it| it as f64).sum::<f64>() / (count * scaled.windows as f64);
-        let tokens = scaled.tokens.iter().map(|&it| it as f64).sum::<f64>() / count;
-        let mean = carbon / tokens;
-        let tokens = (-PRICES..=PRICES).map(|power| mean * FACTOR.powi(power));
-        let tokens = std::iter::once(0.0).chain(tokens).collect::<Vec<_>>();
-        let sums = tokens.iter().map(|&token| {
-            let least = |window: usize| {
-                let each = scaled.carbon(window).iter().zip(&scaled.tokens);
-                let reduced = each.map(|(carbon, own)| *carbon as f64 - token * *own as f64);
-                reduced.fold(f64::INFINITY, f64::min)
-            };
-            let mut sum = 0.0;
-            let mut sums = vec![0.0];
-            sums.extend((0..scaled.windows).map(|window| {
-                sum += least(window);
-                sum
-            }));
-            sums
-        });
-        let sums = sums.collect();
-        Self { tokens, sums }
-    }
-
-    fn bound(&self, price: usize, scaled: &Scaled, span: Span) -> f64 {
-        let sums = &self.sums[price];
-        self.tokens[price] * scaled.target as f64 + sums[span.end] - sums[span.start]
-    }
-
-    /// The price with the highest bound: bounds rise and then fall along the prices.
-    fn highest(&self, scaled: &Scaled, span: Span) -> Begin {
-        let (mut low, mut high) = (0, self.tokens.len() - 1);
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            match self.bound(middle, scaled, span) < self.bound(middle + 1, scaled, span) {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        Begin {
-            start: span.start,
-            bound: self.bound(low, scaled, span),
-            token: self.tokens[low],
-        }
-    }
-}
-
-/// Plans of one configuration throughout: there is always something.
-fn offer_static(scaled: &Scaled, best: &mut Best) {
-    for (own, &tokens) in scaled.tokens.iter().enumerate() {
-        let length = (scaled.target + tokens - 1) / tokens.max(1);
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let switches = usize::from(scaled.running.is_some_and(|running| running != own));
-        let last = scaled.windows.checked_sub(length);
-        let starts = last.map(|last| 0..=last.min(scaled.latest_start));
-        let mut least: Option<(i64, usize)> = None;
-        for start in starts.into_iter().flatten() {
-            if scaled.affordable[start + length].is_none_or(|it| it < switches) {
-                continue;
-            }
-            let windows = start..start + length;
-            let carbon = windows.map(|window| scaled.carbon(window)[own]).sum();
-            if least.is_none_or(|(other, _)| carbon < other) {
-                least = Some((carbon, start));
-            }
-        }
-        if let Some((_, start)) = least {
-            offer(scaled, start, &vec![own as u16; length], best);
-        }
-    }
-}
-
 impl Dual {
     /// The best prices for the plans that complete at one window, those that begin at the start of the least
-    /// bound above all. What that takes is taken from the cells.
+    /// bound above all. They are looked for around those that were good for another window. What that takes is
+    /// taken from the cells.
     pub fn refine(
         scaled: &Scaled,
         end: usize,
         begins: &[Begin],
+        near: Option<Multipliers>,
         best: &mut Best,
         cells: &mut u64,
     ) -> Self {
@@ -327,6 +224,7 @@ impl Dual {
                 token: 0.0,
                 switch: 0.0,
             },
+            near: Near::new(scaled, start, near),
         };
         let free = refining.best_token(0.0);
         let without = refining.prices;
@@ -367,12 +265,67 @@ fn spread(begins: &[Begin]) -> Vec<f64> {
     (0..=SOME).map(|it| low * step.powi(it)).collect()
 }
 
+/// Where to look for prices.
+struct Near {
+    /// The price of tokens that was best last, and by which factor to move from it at first.
+    token: (f64, f64),
+    switch: (f64, f64),
+}
+
+/// A price is near what was best a moment ago, or it is anywhere.
+const NEAR: f64 = 1.02;
+const ANYWHERE: f64 = 2.0;
+
+impl Near {
+    fn new(scaled: &Scaled, start: usize, known: Option<Multipliers>) -> Self {
+        let dirtiest = scaled.carbon(start).iter().copied().max();
+        let anyhow = dirtiest.unwrap_or(1).max(1) as f64 / scaled.fastest().max(1) as f64;
+        let some = |price: f64, other| match price > 0.0 {
+            true => (price, NEAR),
+            false => (other, ANYWHERE),
+        };
+        let token = some(known.map_or(0.0, |it| it.token), anyhow);
+        let switch = (token.0 * scaled.fastest() as f64 * 1e-3).max(1.0);
+        Self {
+            token,
+            switch: some(known.map_or(0.0, |it| it.switch), switch),
+        }
+    }
+}
+
+/// Two prices, at the lower of which something is too much and at the higher one not, found from a price by
+/// factors that grow. The lower one is zero if it never is, and the higher one the last that was tried if it
+/// always is.
+fn straddle((near, factor): (f64, f64), mut is_low: impl FnMut(f64) -> bool) -> (f64, f64) {
+    let factors = || std::iter::successors(Some(factor), |it| Some((it * it).min(16.0)));
+    let mut last = near;
+    if is_low(near) {
+        for factor in factors().take(40) {
+            let price = last * factor;
+            if !is_low(price) {
+                return (last, price);
+            }
+            last = price;
+        }
+        return (last, last);
+    }
+    for factor in factors().take(10) {
+        let price = last / factor;
+        if is_low(price) {
+            return (price, last);
+        }
+        last = price;
+    }
+    (0.0, last)
+}
+
 struct Refining<'a> {
     pass: Pass<'a>,
     span: Span,
     best: &'a mut Best,
     bound: f64,
     prices: Multipliers,
+    near: Near,
 }
 
 impl Refining<'_> {
@@ -391,31 +344,24 @@ impl Refining<'_> {
     /// of switches there.
     fn best_token(&mut self, switch: f64) -> f64 {
         let target = self.pass.scaled.target;
-        let mut low = self.line(0.0, switch);
+        let (mut little, mut enough) = (None, None);
+        straddle(self.near.token, |token| {
+            let line = self.line(token, switch);
+            let is_little = line.tokens < target;
+            *if is_little { &mut little } else { &mut enough } = Some(line);
+            is_little
+        });
+        let mut low = little.unwrap_or_else(|| self.line(0.0, switch));
+        let mut high = enough.unwrap_or(low);
         if low.tokens >= target {
             return low.switches as f64;
-        }
-        let dirtiest = self
-            .pass
-            .scaled
-            .carbon(self.span.start)
-            .iter()
-            .copied()
-            .max();
-        let mut token = (dirtiest.unwrap_or(1).max(1) as f64) / self.pass.scaled.fastest() as f64;
-        let mut high = self.line(token, switch);
-        for _ in 0..60 {
-            if high.tokens >= target {
-                break;
-            }
-            (low, token) = (high, token * 2.0);
-            high = self.line(token, switch);
         }
         for _ in 0..60 {
             if high.tokens <= low.tokens {
                 break;
             }
-            token = (high.base - low.base) / (high.tokens - low.tokens) as f64;
+            let token = (high.base - low.base) / (high.tokens - low.tokens) as f64;
+            self.near.token = (token, NEAR);
             let line = self.line(token, switch);
             let met = low.base - token * low.tokens as f64;
             let below = met - (line.base - token * line.tokens as f64);
@@ -434,16 +380,12 @@ impl Refining<'_> {
 
     /// The best price of a switch, and of tokens with it.
     fn best_switch(&mut self, affordable: f64) {
-        let mut low = 0.0;
-        let mut high = self.prices.token * self.pass.scaled.fastest() as f64 * 1e-3;
-        high = high.max(1.0);
-        for _ in 0..40 {
-            if self.best_token(high) <= affordable {
+        let near = self.near.switch;
+        let (mut low, mut high) = straddle(near, |switch| self.best_token(switch) > affordable);
+        for _ in 0..12 {
+            if high <= low * PRECISE {
                 break;
             }
-            (low, high) = (high, high * 2.0);
-        }
-        for _ in 0..12 {
             let middle = f64::midpoint(low, high);
             match self.best_token(middle) > affordable {
                 true => low = middle,
@@ -452,6 +394,9 @@ impl Refining<'_> {
         }
     }
 }
+
+/// The price of a switch is not looked for more precisely than to this factor.
+const PRECISE: f64 = 1.0005;
 
 /// The least cost of the rest of a sequence, by window and by the configuration that runs before it, if it
 /// completes at one window.
@@ -498,11 +443,34 @@ impl Rest {
             Some(running) => self.from(start, running),
             None => self.begun[start],
         };
-        rest + self.prices.token * scaled.target as f64 - priced(self.prices.switch, affordable)
+        self.prices.bound(scaled, rest, affordable)
     }
 
     /// From a window on, where a configuration ran before.
     pub fn from(&self, window: usize, configuration: usize) -> f64 {
         self.values[window * self.configurations + configuration]
     }
+}
+
+/// By the number of windows until the end: no plan that completes there has less carbon, in units, wherever it
+/// begins. One pass at prices that are good for one end tells nearly as much of its neighbours.
+pub(super) fn floors(scaled: &Scaled, prices: Multipliers) -> Vec<f64> {
+    let mut costs = vec![f64::INFINITY; scaled.configurations()];
+    if let Some(running) = scaled.running {
+        costs[running] = 0.0;
+    }
+    let least = |costs: &[f64]| costs.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut floors = vec![f64::NEG_INFINITY];
+    for window in 0..scaled.windows {
+        let may_begin = scaled.running.is_none() && window <= scaled.latest_start;
+        let begun = if may_begin { 0.0 } else { f64::INFINITY };
+        let other = begun.min(least(&costs) + prices.switch);
+        let numbers = scaled.carbon(window).iter().zip(&scaled.tokens);
+        for (cost, (carbon, tokens)) in costs.iter_mut().zip(numbers) {
+            *cost = cost.min(other) + *carbon as f64 - prices.token * *tokens as f64;
+        }
+        let affordable = scaled.affordable[window + 1].unwrap_or(0);
+        floors.push(prices.bound(scaled, least(&costs), affordable));
+    }
+    floors
 }

@@ -1,7 +1,8 @@
 //! The label-setting search for the plans that complete at one window.
 
 use super::Best;
-use super::dual::{Begin, Rest};
+use super::dual::Rest;
+use super::free::Begin;
 use super::scaled::Scaled;
 
 /// How a search ended.

@@ -13,6 +13,7 @@
 //! equal and comparisons exact.
 
 mod dual;
+mod free;
 mod labels;
 mod scaled;
 
@@ -22,7 +23,8 @@ use crate::error::Infeasible;
 use crate::job::Problem;
 use crate::plan::Plan;
 
-use dual::{Begin, Dual, Rest, Span};
+use dual::{Dual, Multipliers, Rest, Span, floors};
+use free::{Begin, Prices, offer_static};
 use labels::{Found, Search};
 use scaled::Scaled;
 
@@ -50,9 +52,9 @@ impl Effort {
     };
     /// Until it is proven, within some seconds: for more than 168 hours.
     pub const LONG: Self = Self {
-        widths: &[64, 1024, 16_384],
+        widths: &[16, 128, 1024, 16_384],
         labels: 20_000_000,
-        cells: 2_000_000_000,
+        cells: 1_100_000_000,
         gap: 0.0,
     };
     /// A good plan soon: for decisions that are made anew every window.
@@ -108,83 +110,181 @@ const PROVEN: f64 = 1e-9;
 pub fn solve(problem: &Problem, effort: Effort) -> Result<Solution, Infeasible> {
     problem.job().check()?;
     let scaled = Scaled::new(problem);
-    let mut best = Best::new(&scaled);
-    let mut open = ends(&scaled, &mut best);
-    let mut budget = effort.labels;
-    let mut cells = effort.cells;
-    'searching: for &width in effort.widths {
-        for at in 0..open.len() {
-            if open[at].is_done(&best) {
-                continue;
-            }
-            let rests = open[at].refine(&scaled, &mut best, &mut cells);
-            if best.is_within(effort.gap, || proven(&open)) {
-                break 'searching;
-            }
-            open[at].search(&scaled, &rests, width, &mut best, &mut budget);
-            // Ends that were not looked at yet keep the bounds of free switches.
-            if cells == 0 {
-                break 'searching;
-            }
+    let mut solver = Solver::new(&scaled, effort);
+    solver.survey();
+    for &width in effort.widths {
+        while let Some(at) = solver.next(width) {
+            solver.search(at, width);
         }
-        if open.iter().all(|end| end.is_done(&best)) || budget == 0 {
+        if solver.effort.labels == 0 {
             break;
         }
     }
-    Ok(best.solution(problem, proven(&open)))
+    let proven = solver.proven();
+    Ok(solver.best.solution(problem, proven))
 }
 
-/// No plan has less carbon, in units, that is not yet known.
-fn proven(ends: &[End]) -> f64 {
-    let unproven = ends.iter().filter(|end| !end.is_searched);
-    unproven.map(End::bound).fold(f64::INFINITY, f64::min)
+/// The ends at which a plan may complete that is better than the best one, and what may still be done.
+struct Solver<'a> {
+    scaled: &'a Scaled,
+    free: Prices,
+    best: Best,
+    ends: Vec<End>,
+    /// The best prices of the end that was looked at closely last.
+    prices: Option<Multipliers>,
+    effort: Effort,
+}
+
+impl<'a> Solver<'a> {
+    fn new(scaled: &'a Scaled, effort: Effort) -> Self {
+        let mut best = Best::new(scaled);
+        offer_static(scaled, &mut best);
+        let free = Prices::new(scaled);
+        let floors = free.floors(scaled).into_iter().enumerate();
+        let possible = floors.filter(|(at, floor)| {
+            floor.is_finite() && scaled.affordable[*at].is_some() && !best.beats(*floor)
+        });
+        let ends = possible.map(|(at, bound)| End {
+            at,
+            bound,
+            width: 0,
+            is_searched: false,
+            close: None,
+        });
+        Self {
+            ends: ends.collect(),
+            scaled,
+            free,
+            best,
+            prices: None,
+            effort,
+        }
+    }
+
+    /// No plan has less carbon, in units, that is not yet known.
+    fn proven(&self) -> f64 {
+        let unproven = self.ends.iter().filter(|end| !end.is_searched);
+        unproven.map(|end| end.bound).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Whether the best plan will do, or nothing more may be done.
+    fn is_over(&self) -> bool {
+        let Effort { gap, cells, .. } = self.effort;
+        cells == 0 || self.best.is_within(gap, || self.proven())
+    }
+
+    /// Looks at some ends closely from the last to the first: how many switches are affordable differs most
+    /// between them, and so do the prices.
+    fn survey(&mut self) {
+        const SOME: usize = 8;
+        let count = self.ends.len();
+        let some = SOME.min(count);
+        for number in (0..some).rev() {
+            let at = count * (2 * number + 1) / (2 * some);
+            if !self.is_over() && !self.ends[at].is_done(&self.best) {
+                self.close_up(at);
+            }
+        }
+    }
+
+    /// Of the ends that were not searched so widely, the one with the least bound.
+    fn next(&self, width: usize) -> Option<usize> {
+        if self.is_over() {
+            return None;
+        }
+        let open = self.ends.iter().enumerate();
+        let open = open.filter(|(_, end)| end.width < width && !end.is_done(&self.best));
+        let least = open.min_by(|a, b| a.1.bound.total_cmp(&b.1.bound));
+        least.map(|(at, _)| at)
+    }
+
+    /// Finds the best prices for one end, and what they tell of all ends.
+    fn close_up(&mut self, at: usize) {
+        let Self { scaled, .. } = *self;
+        let end = self.ends[at].at;
+        let begins = self.free.begins(scaled, end, &self.best);
+        if begins.is_empty() {
+            self.ends[at].bound = f64::INFINITY;
+            return;
+        }
+        let (best, cells) = (&mut self.best, &mut self.effort.cells);
+        let dual = Dual::refine(scaled, end, &begins, self.prices, best, cells);
+        let all = Span {
+            start: 0,
+            end: scaled.windows,
+        };
+        *cells = cells.saturating_sub(all.cells(scaled));
+        let prices = dual.multipliers[0];
+        self.prices = Some(prices);
+        let floors = floors(scaled, prices);
+        for other in &mut self.ends {
+            other.bound = other.bound.max(floors[other.at]);
+        }
+        self.ends[at].close = Some(Close { begins, dual });
+    }
+
+    /// Searches for plans that complete at one end, if there may be better ones.
+    fn search(&mut self, at: usize, width: usize) {
+        if self.ends[at].close.is_none() {
+            self.close_up(at);
+        }
+        let end = &mut self.ends[at];
+        let rests = end.rests(self.scaled, &self.best, &mut self.effort.cells);
+        if self.best.is_within(self.effort.gap, || self.proven()) {
+            return;
+        }
+        let (best, labels) = (&mut self.best, &mut self.effort.labels);
+        self.ends[at].search(self.scaled, &rests, width, best, labels);
+    }
 }
 
 /// The subproblem of the plans that complete at the end of one window.
 struct End {
     /// The number of windows until then.
     at: usize,
+    /// No such plan has less carbon, in units.
+    bound: f64,
+    /// How wide it was searched.
+    width: usize,
+    is_searched: bool,
+    /// What is known since it was looked at closely.
+    close: Option<Close>,
+}
+
+struct Close {
     /// Where such plans may begin.
     begins: Vec<Begin>,
-    /// No such plan has less carbon, in units, as far as a search has shown.
-    proven: f64,
-    /// The multipliers, once they are refined.
-    dual: Option<Dual>,
-    is_searched: bool,
+    dual: Dual,
 }
 
 impl End {
-    /// No such plan has less carbon, in units.
-    fn bound(&self) -> f64 {
-        let begins = self.begins.iter().map(|it| it.bound);
-        begins.fold(f64::INFINITY, f64::min).max(self.proven)
-    }
-
     fn is_done(&self, best: &Best) -> bool {
-        self.is_searched || best.beats(self.bound())
+        self.is_searched || best.beats(self.bound)
     }
 
-    /// The least cost of the rest of a plan, at the best prices. The search for prices may raise the bounds and
-    /// find better plans.
-    fn refine(&mut self, scaled: &Scaled, best: &mut Best, cells: &mut u64) -> Vec<Rest> {
-        let begins = &mut self.begins;
+    /// The least cost of the rest of a plan, at the best prices, which may raise the bound.
+    fn rests(&mut self, scaled: &Scaled, best: &Best, cells: &mut u64) -> Vec<Rest> {
+        let Some(Close { begins, dual }) = &mut self.close else {
+            return Vec::new();
+        };
         begins.retain(|it| !best.beats(it.bound));
-        let refine = || Dual::refine(scaled, self.at, begins, best, cells);
-        let dual = self.dual.get_or_insert_with(refine);
         let span = Span {
-            start: begins.first().map_or(0, |it| it.start),
+            start: begins.first().map_or(self.at, |it| it.start),
             end: self.at,
         };
         let prices = dual.multipliers.iter();
         *cells = cells.saturating_sub(span.cells(scaled) * prices.len() as u64);
         let rests: Vec<Rest> = prices.map(|it| Rest::new(scaled, *it, span)).collect();
         let affordable = scaled.affordable[self.at].unwrap_or(0);
+        let mut least = f64::INFINITY;
         for begin in begins {
             let bounds = rests
                 .iter()
                 .map(|it| it.bound(scaled, begin.start, affordable));
             begin.bound = bounds.fold(begin.bound, f64::max);
+            least = least.min(begin.bound);
         }
+        self.bound = self.bound.max(least);
         rests
     }
 
@@ -196,32 +296,19 @@ impl End {
         best: &mut Best,
         budget: &mut u64,
     ) {
-        if self.is_done(best) {
+        self.width = width;
+        let Some(Close { begins, .. }) = self.close.as_ref().filter(|_| !self.is_done(best)) else {
             return;
-        }
-        let search = Search::new(scaled, rests, &self.begins, self.at, width);
+        };
+        let search = Search::new(scaled, rests, begins, self.at, width);
         match search.run(best, budget) {
-            Found::All => self.is_searched = true,
-            Found::Dropped(bound) => self.proven = self.proven.max(bound),
+            Found::All => {
+                self.is_searched = true;
+                self.close = None;
+            }
+            Found::Dropped(bound) => self.bound = self.bound.max(bound),
         }
     }
-}
-
-/// All ends at which a plan may complete that is better than the best one, those with the least bound first.
-fn ends(scaled: &Scaled, best: &mut Best) -> Vec<End> {
-    let begins = dual::begins(scaled, best).into_iter().enumerate();
-    let mut ends: Vec<End> = begins
-        .filter(|(_, begins)| !begins.is_empty())
-        .map(|(at, begins)| End {
-            at,
-            begins,
-            proven: f64::NEG_INFINITY,
-            dual: None,
-            is_searched: false,
-        })
-        .collect();
-    ends.sort_by(|a, b| a.bound().total_cmp(&b.bound()));
-    ends
 }
 
 /// The best plan so far.
@@ -296,8 +383,9 @@ mod tests {
     use crate::{Configuration, Job, Point, Start};
     use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond, Watts};
 
-    /// Three configurations over two days whose intensities vary, with switches that are dear; so many hours of the fastest.
-    fn problem(hours: f64) -> Problem {
+    /// Three configurations over two days whose intensities vary, with switches that are dear; so many hours of the
+    /// fastest, in so many windows an hour.
+    fn problem(hours: f64, windows: u32, start: Start) -> Problem {
         let points = [(900.0, 30.0), (1100.0, 41.0), (1500.0, 50.0)];
         let points = points
             .into_iter()
@@ -308,12 +396,34 @@ mod tests {
                 rate: TokensPerSecond(rate),
             });
         let points: Vec<_> = points.collect();
-        let (hour, deadline) = (Seconds(3600.0), Seconds::from_hours(48.0));
+        let window = Seconds(3600.0 / f64::from(windows));
+        let deadline = Seconds::from_hours(48.0);
         let tokens = Tokens(50.0 * 3600.0 * hours);
-        let start = Start::Within(0);
-        let job = Job::new(&points, hour, tokens, deadline, Seconds(900.0), start).unwrap();
-        let values = (0..48).map(|at| Intensity(200.0 + 90.0 * f64::from(at * at % 23) / 23.0));
+        let job = Job::new(&points, window, tokens, deadline, Seconds(900.0), start).unwrap();
+        let hours = (0..48 * windows).map(|at| at / windows);
+        let values = hours.map(|at| Intensity(200.0 + 90.0 * f64::from(at * at % 23) / 23.0));
         Problem::new(job, &values.collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Fine windows have so many ends that most of them are not looked at closely. What some of them tell has to do
+    /// for all: the plan is hardly worse than that of hours, which is possible too, and the bound near.
+    #[test]
+    fn a_search_that_ends_early_in_fine_windows_is_near_the_optimum() {
+        for hours in [30.0, 39.0, 41.0, 43.0] {
+            for start in [Start::Within(0), Start::Within(usize::MAX)] {
+                let coarse = solve(&problem(hours, 1, start), Effort::EXACT).unwrap();
+                let problem = problem(hours, 12, start);
+                let little = Effort {
+                    cells: 1_000_000,
+                    ..Effort::LONG
+                };
+                let found = solve(&problem, little).unwrap();
+                found.plan.check(&problem).unwrap();
+                let over = found.carbon / coarse.carbon - 1.0;
+                assert!(over <= 0.0, "{hours} h, {start:?}: {over}");
+                assert!(found.gap() < 5e-3, "{hours} h, {start:?}: {found:?}");
+            }
+        }
     }
 
     /// The work for bounds ends the search as well: what is left has the bounds that it had before.
@@ -321,7 +431,7 @@ mod tests {
     fn without_work_left_a_plan_has_a_bound_and_no_proof() {
         let mut open = 0;
         for number in 0..40 {
-            let problem = problem(30.0 + 0.4 * f64::from(number));
+            let problem = problem(30.0 + 0.4 * f64::from(number), 1, Start::Within(0));
             let exact = solve(&problem, Effort::EXACT).unwrap();
             let little = Effort {
                 cells: 1,

@@ -91,6 +91,17 @@ impl Scaled {
         self.tokens.iter().copied().max().unwrap_or(0)
     }
 
+    /// The windows that so many tokens in each need for all.
+    pub fn windows_at(&self, tokens: i64) -> usize {
+        let windows = (self.target + tokens - 1) / tokens.max(1);
+        usize::try_from(windows).unwrap_or(usize::MAX)
+    }
+
+    /// The windows that the fastest configuration needs.
+    pub fn shortest(&self) -> usize {
+        self.windows_at(self.fastest())
+    }
+
     /// The plan of these choices, in the problem's numbers.
     pub fn plan(&self, start: usize, choices: &[u16]) -> Plan {
         let choices = choices.iter().map(|&it| self.original[usize::from(it)]);

@@ -126,7 +126,7 @@ pub fn daily(seed: u64, configurations: usize, hours: usize, start: Start) -> Pr
 
 /// A job that is hard to schedule: half-hours, a signal that hardly varies, twelve configurations that need
 /// nearly the same energy for a token, switches that take as long as a window.
-pub fn hard(seed: u64, hours: usize) -> Problem {
+pub fn hard(seed: u64, hours: usize, start: Start) -> Problem {
     let mut draws = Draws::new(seed);
     let mut points = points(&mut draws, 12);
     for (at, point) in points.iter_mut().enumerate() {
@@ -136,12 +136,33 @@ pub fn hard(seed: u64, hours: usize) -> Problem {
     let tokens = Tokens(56_000.0 * 3600.0 * hours as f64 / 1.25);
     let (window, deadline) = (Seconds(1800.0), Seconds::from_hours(hours as f64));
     let switch = Seconds([1200.0, 1800.0][draws.below(2)]);
-    let start = Start::Within(0);
     let job = Job::new(&points, window, tokens, deadline, switch, start).unwrap();
     let signal = (0..job.windows()).map(|at| {
         let day = (at as f64 / 48.0 * std::f64::consts::TAU).sin();
         Intensity(315.0 * (1.0 + 0.08 * day + draws.within(-0.05, 0.05)))
     });
     let signal: Vec<_> = signal.collect();
+    Problem::new(job, &signal).unwrap()
+}
+
+/// The same job and signal in windows of a part of the length. What could be planned before still can be.
+pub fn split(problem: &Problem, parts: usize) -> Problem {
+    let job = problem.job();
+    let window = job.window() / parts as f64;
+    let start = match job.start() {
+        Start::Within(latest) => Start::Within(latest.saturating_mul(parts)),
+        running => running,
+    };
+    let job = Job::new(
+        job.points(),
+        window,
+        job.tokens(),
+        job.deadline(),
+        job.switch(),
+        start,
+    )
+    .unwrap();
+    let parts = |it: &Intensity| std::iter::repeat_n(*it, parts);
+    let signal: Vec<_> = problem.intensities().iter().flat_map(parts).collect();
     Problem::new(job, &signal).unwrap()
 }
