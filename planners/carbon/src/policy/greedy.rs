@@ -30,7 +30,7 @@ pub fn greedy(
         start: 0,
         choices: Vec::new(),
     };
-    let mut seen = before.to_vec();
+    let mut over = before.to_vec();
     let mut left = job.tokens();
     while left > job.tokens() * NO_TOKENS {
         let window = plan.end();
@@ -38,69 +38,93 @@ pub fn greedy(
         else {
             break;
         };
-        seen.push(now);
-        let choice = choose(job, &plan, left, &seen);
-        seen.pop();
-        seen.push(whole);
+        let decision = Decision {
+            job,
+            end: window + 1,
+            switches: plan.switches(job.start()),
+            running: plan.choices.last().copied().or(match job.start() {
+                Start::Running(now) => Some(now),
+                Start::Within(_) => None,
+            }),
+            left,
+            now,
+            usual: trailing_mean(job, &over).unwrap_or(now),
+        };
+        let choice = decision.choose();
+        over.push(whole);
         left -= job.points()[choice].rate * job.window();
         plan.choices.push(choice);
     }
     Ok(plan)
 }
 
-/// The configuration of the next window. `seen` ends with the value that holds as it begins.
-fn choose(job: &Job, plan: &Plan, left: Tokens, seen: &[Intensity]) -> usize {
-    let fastest = job.fastest();
-    // The paper's policy starts from the strategy of the highest throughput.
-    let running = match job.start() {
-        Start::Running(now) => now,
-        Start::Within(_) => fastest,
-    };
-    let running = plan.choices.last().copied().unwrap_or(running);
-    let now = seen.last().copied().unwrap_or(Intensity::ZERO);
-    let usual = trailing_mean(job, seen);
-    let cost = |own: usize| -> Grams {
-        let (point, best) = (&job.points()[own], &job.points()[fastest]);
-        let useful = |rate: TokensPerSecond| (rate * job.window()).min(left);
+/// What is known as a window begins.
+struct Decision<'a> {
+    job: &'a Job,
+    /// The number of windows until this one is over.
+    end: usize,
+    /// The switches until now.
+    switches: usize,
+    running: Option<usize>,
+    left: Tokens,
+    now: Intensity,
+    usual: Intensity,
+}
+
+impl Decision<'_> {
+    /// The configuration of the window.
+    fn choose(&self) -> usize {
+        // The paper's policy starts from the strategy of the highest throughput.
+        let running = self.running.unwrap_or(self.job.fastest());
+        let possible = (0..self.job.points().len()).filter(|&own| self.can_take(own));
+        let cheapest = possible.min_by(|&a, &b| {
+            // Of equals the one that runs.
+            let stays = |own| own != running;
+            let carbon = self.cost(a, running).0.total_cmp(&self.cost(b, running).0);
+            carbon.then(stays(a).cmp(&stays(b)))
+        });
+        cheapest.unwrap_or(self.job.fastest())
+    }
+
+    fn cost(&self, own: usize, running: usize) -> Grams {
+        let job = self.job;
+        let (point, best) = (&job.points()[own], &job.points()[job.fastest()]);
+        let useful = |rate: TokensPerSecond| (rate * job.window()).min(self.left);
         let lost = useful(best.rate) - useful(point.rate);
         let switch = match own == running {
             true => Seconds::ZERO,
             false => job.switch(),
         };
         let later = lost / best.rate + switch;
-        point.power * job.window() * now + best.power * later * usual
-    };
-    let possible = (0..job.points().len()).filter(|&own| can_take(job, plan, left, own));
-    let cheapest = possible.min_by(|&a, &b| {
-        // Of equals the one that runs.
-        let stays = |own| own != running;
-        let carbon = cost(a).0.total_cmp(&cost(b).0);
-        carbon.then(stays(a).cmp(&stays(b)))
-    });
-    cheapest.unwrap_or(fastest)
+        point.power * job.window() * self.now + best.power * later * self.usual
+    }
+
+    /// Whether the fastest configuration, or the same one, would still meet the deadline after a window of this
+    /// one.
+    fn can_take(&self, own: usize) -> bool {
+        let job = self.job;
+        let left = self.left - job.points()[own].rate * job.window();
+        let left = if left > job.tokens() * NO_TOKENS {
+            left
+        } else {
+            Tokens::ZERO
+        };
+        let is_switch = self.running.is_some_and(|running| running != own);
+        let meets = |finisher: usize| {
+            let windows = job.windows_for(left, finisher);
+            let another = windows > 0 && finisher != own;
+            let affordable = job.switches_within(self.end.saturating_add(windows));
+            let switches = self.switches + usize::from(is_switch) + usize::from(another);
+            affordable.is_some_and(|it| switches <= it)
+        };
+        meets(job.fastest()) || meets(own)
+    }
 }
 
-/// Whether the fastest configuration, or the same one, would still meet the deadline after a window of this one.
-fn can_take(job: &Job, plan: &Plan, left: Tokens, own: usize) -> bool {
-    let mut next = plan.clone();
-    next.choices.push(own);
-    let left = left - job.points()[own].rate * job.window();
-    let left = if left > job.tokens() * NO_TOKENS {
-        left
-    } else {
-        Tokens::ZERO
-    };
-    let meets = |finisher: usize| {
-        let windows = job.windows_for(left, finisher);
-        let switches = next.switches(job.start()) + usize::from(windows > 0 && finisher != own);
-        let affordable = job.switches_within(next.end().saturating_add(windows));
-        affordable.is_some_and(|it| switches <= it)
-    };
-    meets(job.fastest()) || meets(own)
-}
-
-fn trailing_mean(job: &Job, seen: &[Intensity]) -> Intensity {
+/// The mean of the windows of the last day that are over. The value that holds now says nothing about what is usual.
+fn trailing_mean(job: &Job, over: &[Intensity]) -> Option<Intensity> {
     let windows = (TRAILING / job.window()).ceil().max(1.0) as usize;
-    let last = &seen[seen.len().saturating_sub(windows)..];
-    last.iter().copied().sum::<Intensity>() / last.len().max(1) as f64
+    let last = &over[over.len().saturating_sub(windows)..];
+    let sum = last.iter().copied().sum::<Intensity>();
+    (!last.is_empty()).then(|| sum / last.len() as f64)
 }

@@ -4,9 +4,10 @@ use crate::common::{Draws, daily, intensities};
 use jiff::{SignedDuration, Timestamp};
 use litd_carbon::policy::{MpcError, decide, greedy, mpc};
 use litd_carbon::{
-    Factor, Forecasts, Issued, Job, Known, Plan, Point, Problem, Start, Trace, moment,
+    Configuration, Factor, Forecasts, Issued, Job, Known, Plan, Point, Problem, Start, Trace,
+    moment,
 };
-use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond};
+use litd_units::{Intensity, Seconds, Tokens, TokensPerSecond, Watts};
 
 const HOUR: Seconds = Seconds(3600.0);
 
@@ -148,6 +149,31 @@ fn steps_that_have_not_begun_reach_no_decision_of_greedys() {
         differ > 0,
         "what comes later changes no plan: nothing was tried"
     );
+}
+
+/// What is usual is what the days that are over had: in windows of a day as well, a dirty one is dirtier than usual.
+#[test]
+fn greedy_sees_a_dirty_day_in_windows_of_a_day() {
+    let points = [(900.0, 30.0), (1500.0, 58.0)].map(|(power, rate)| Point {
+        power: Watts(power),
+        rate: TokensPerSecond(rate),
+        configuration: Configuration {
+            tp: 1,
+            pp: 1,
+            dp: rate as u32,
+        },
+    });
+    let day = HOUR * 24.0;
+    let tokens = points[1].rate * day * 3.0;
+    let begin = Start::Within(0);
+    let job = Job::new(&points, day, tokens, day * 6.0, HOUR, begin).unwrap();
+    let first = |now| {
+        let values = vec![Intensity(now); job.windows()];
+        let problem = Problem::new(job.clone(), &values).unwrap();
+        let plan = greedy(&problem, &[Intensity(100.0)], &values).unwrap();
+        plan.choices[0]
+    };
+    assert_eq!([first(40.0), first(100.0), first(400.0)], [1, 1, 0]);
 }
 
 /// A caller that knows the future is told, and not obeyed.
