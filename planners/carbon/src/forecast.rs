@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use litd_units::{Intensity, Seconds};
 use thiserror::Error;
 
+use crate::series;
 use crate::table::{MOST, Table, TableError};
 use crate::time::{at, moment};
 use crate::{Factor, Series};
@@ -56,6 +57,9 @@ pub struct Forecasts {
 }
 
 const COLUMNS: [&str; 3] = ["issued_utc", "lead_h", "forecast_g_per_kwh"];
+/// An issue of a file may lack the values of all but one of so many steps. There may be many issues, and each step takes
+/// memory.
+const SPARSEST: usize = 100;
 /// Signals repeat by the day.
 const DAY: i64 = 86_400;
 
@@ -138,7 +142,7 @@ impl Issued {
         if points.is_empty() {
             return Err("the forecast is empty".to_owned());
         }
-        let values = Series::new(&points).map_err(|(_, what)| what)?;
+        let values = Series::new(&points, series::MOST).map_err(|(_, what)| what)?;
         Ok(Self::of(issued, values))
     }
 
@@ -263,7 +267,7 @@ impl FromStr for Forecasts {
         });
         let issues = issues.map(|(at, values)| {
             let points: Vec<_> = values.iter().map(|(_, point)| *point).collect();
-            let series = Series::new(&points);
+            let series = Series::new(&points, SPARSEST * points.len());
             let values = series.map_err(|(row, what)| TableError::line(values[row].0, what))?;
             Ok(Issued::of(at, values))
         });
@@ -333,5 +337,12 @@ mod tests {
         assert!(error("2024-05-01T00:00:00Z,0,-10\n").contains("must be 0 or more"));
         let disorder = "2024-05-01T00:00:00Z,1,1\n2024-05-01T00:00:00Z,0,1\n";
         assert!(error(disorder).contains("line 3: "));
+        let sparse =
+            "2024-05-01T00:00:00Z,0,1\n2024-05-01T00:00:00Z,0.0003,1\n2024-05-01T00:00:00Z,48,1\n";
+        let said = error(sparse);
+        assert!(
+            said.contains("line 4: ") && said.contains("more than 300 steps of 1 s"),
+            "{said}"
+        );
     }
 }

@@ -10,11 +10,10 @@ use crate::profile::Point;
 const HAIR: f64 = 1e-9;
 /// So small a share of the tokens is none: what adds up over many windows is rounded by less.
 pub(crate) const NO_TOKENS: f64 = 1e-12;
-/// No deadline is further off: eleven years of hours.
-const FURTHEST: usize = 100_000;
-/// No plan may use more windows: a year of hours, or a month of five minutes. Each pair of a start and an end is
-/// looked at.
+/// No plan may use more windows: a year of hours, or a month of five minutes.
 const MOST: usize = 10_000;
+/// What runs already is planned on for so many windows, whatever was learned of its rates: eleven years of hours.
+const MOST_RUNNING: usize = 100_000;
 
 /// When the job begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +46,12 @@ pub enum JobError {
     Window(Seconds),
     #[error("{0} can't be trained: the number must be more than 0")]
     Tokens(Tokens),
-    #[error("the deadline of {:.2} h can't be: it must be more than 0 h and at most {FURTHEST} windows", .0.hours())]
+    #[error("the deadline of {:.2} h can't be: it must be a number above 0 h", .0.hours())]
     Deadline(Seconds),
     #[error(
-        "a plan could use {0} windows, and at most {MOST} can be planned; choose longer windows, an earlier deadline or a shorter wait"
+        "a plan could use {needed} windows, and at most {most} can be planned; choose longer windows, an earlier deadline or a shorter wait"
     )]
-    Windows(usize),
+    Windows { needed: usize, most: usize },
     #[error("a switch can't cost {0}: that must be 0 or more")]
     Switch(Seconds),
     #[error("the job runs in configuration {0}, and the profile has no such")]
@@ -85,7 +84,7 @@ impl Job {
         if !(tokens.is_finite() && tokens > Tokens::ZERO) {
             return Err(JobError::Tokens(tokens));
         }
-        if !(deadline > Seconds::ZERO && deadline / window <= FURTHEST as f64) {
+        if !(deadline.is_finite() && deadline > Seconds::ZERO) {
             return Err(JobError::Deadline(deadline));
         }
         if !(switch.is_finite() && switch >= Seconds::ZERO) {
@@ -105,11 +104,12 @@ impl Job {
             switch,
             start,
         };
+        let most = match start {
+            Start::Within(_) => MOST,
+            Start::Running(_) => MOST_RUNNING,
+        };
         match job.windows() {
-            // What runs already is planned on, whatever was learned of its rates.
-            many if many > MOST && !matches!(start, Start::Running(_)) => {
-                Err(JobError::Windows(many))
-            }
+            needed if needed > most => Err(JobError::Windows { needed, most }),
             _ => Ok(job),
         }
     }

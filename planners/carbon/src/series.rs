@@ -16,15 +16,17 @@ pub struct Series {
 }
 
 /// No series has more steps: two centuries of half-hours.
-const MOST: usize = 4_000_000;
+pub(crate) const MOST: usize = 4_000_000;
 
 impl Series {
     /// From moments (seconds since 1970) and values, in order of time. The step is the shortest distance of
-    /// two neighbours, an hour where there is one value only.
+    /// two neighbours, an hour where there is one value only. Steps between the first and the last that have no value
+    /// take memory as well, so that there may be so many at most.
     ///
     /// # Errors
-    /// At which value, and why: a moment that is not after the one before, or that lies between steps.
-    pub(crate) fn new(points: &[(i64, Option<f64>)]) -> Result<Self, (usize, String)> {
+    /// At which value, and why: a moment that is not after the one before, or that lies between steps or too far from
+    /// the first.
+    pub(crate) fn new(points: &[(i64, Option<f64>)], most: usize) -> Result<Self, (usize, String)> {
         let steps = points.windows(2).map(|pair| pair[1].0 - pair[0].0);
         for (index, step) in steps.clone().enumerate() {
             if step <= 0 {
@@ -45,8 +47,13 @@ impl Series {
                 return Err((index, what));
             }
             let place = usize::try_from(offset / step).unwrap_or(usize::MAX);
-            if place > MOST {
-                return Err((index, "the signal spans more than can be".to_owned()));
+            if place > most {
+                let what = format!(
+                    "{} lies more than {most} steps of {step} s after the first value; the shortest distance of two \
+                     values is taken for the step",
+                    at(*second)
+                );
+                return Err((index, what));
             }
             values.resize(place, None);
             values.push(*value);
@@ -127,7 +134,7 @@ mod tests {
     fn hours(values: &[f64]) -> Series {
         let points = values.iter().zip(0..);
         let points: Vec<_> = points.map(|(v, at)| (at * 3600, Some(*v))).collect();
-        Series::new(&points).unwrap()
+        Series::new(&points, MOST).unwrap()
     }
 
     #[test]
@@ -143,11 +150,15 @@ mod tests {
 
     #[test]
     fn a_gap_has_no_value_and_disorder_is_refused() {
-        let series = Series::new(&[(0, Some(1.0)), (1800, Some(2.0)), (5400, Some(3.0))]).unwrap();
+        let series = Series::new(
+            &[(0, Some(1.0)), (1800, Some(2.0)), (5400, Some(3.0))],
+            MOST,
+        )
+        .unwrap();
         assert_eq!((series.step(), series.at(3600)), (Seconds(1800.0), None));
         assert_eq!(series.mean(0, 3600), Some(1.5));
         assert_eq!(series.mean(1800, 5400), None);
-        let wrong = |points: &[(i64, Option<f64>)]| Series::new(points).unwrap_err();
+        let wrong = |points: &[(i64, Option<f64>)]| Series::new(points, MOST).unwrap_err();
         assert_eq!(wrong(&[(0, None), (3600, None), (3600, None)]).0, 2);
         assert!(
             wrong(&[(0, None), (3600, None), (0, None)])

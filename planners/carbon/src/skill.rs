@@ -28,6 +28,8 @@ const DAY: i64 = 86_400;
 /// Forecasts for later than this, in days, are not used.
 const FARTHEST: i64 = 31;
 const HOUR: i64 = 3600;
+/// Of signals with finer steps than this, in seconds, some are looked at: what a correction learns holds for hours.
+const PACE: i64 = 900;
 /// Observations older than this have too little weight to count.
 const MEMORY: SignedDuration = SignedDuration::from_hours(24 * 60);
 
@@ -59,7 +61,7 @@ impl Skill {
         from: Timestamp,
         until: Timestamp,
     ) -> Self {
-        let step = signal.step().0 as i64;
+        let step = pace(signal);
         let begin = from.saturating_sub(MEMORY).unwrap_or(Timestamp::MIN);
         let mut second = signal
             .first()
@@ -109,7 +111,7 @@ impl Skill {
             forecasts,
             now: second,
         };
-        let step = signal.step().0 as i64;
+        let step = pace(signal);
         let begin = signal.begin(second);
         let value = signal.at(second)?;
         let mut until = begin + LEADS[LEADS.len() - 1] * HOUR;
@@ -151,6 +153,12 @@ impl Skill {
         let issue = self.issue(signal, Some(forecasts), now)?;
         Some(issue.outlook(now, window, count))
     }
+}
+
+/// The least number of whole steps that is no shorter than [`PACE`], in seconds.
+fn pace(signal: &Series) -> i64 {
+    let step = (signal.step().0 as i64).max(1);
+    step * (PACE + step - 1).div_euclid(step).max(1)
 }
 
 /// By its number, the line that holds at a distance in seconds.

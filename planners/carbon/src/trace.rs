@@ -232,7 +232,7 @@ fn series(
         }
         points.push((*moment, value));
     }
-    let series = Series::new(&points);
+    let series = Series::new(&points, crate::series::MOST);
     let series = series.map_err(|(row, what)| TableError::line(table.rows()[row].line, what));
     series.map(Some)
 }

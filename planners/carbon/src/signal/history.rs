@@ -82,7 +82,7 @@ impl History {
             .iter()
             .map(|(at, it)| (*at, Some(*it)))
             .collect();
-        let Ok(signal) = Series::new(&points) else {
+        let Ok(signal) = Series::new(&points, crate::series::MOST) else {
             return plain();
         };
         let newest = Issued::new(reading.issued.min(now), &reading.expected);

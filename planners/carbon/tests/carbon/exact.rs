@@ -197,7 +197,13 @@ fn a_plan_of_very_many_windows_is_refused() {
         )
     };
     assert!(with(60.0).is_ok());
-    assert!(matches!(with(10.0), Err(JobError::Windows(17_280))));
+    assert!(matches!(
+        with(10.0),
+        Err(JobError::Windows {
+            needed: 17_280,
+            most: 10_000
+        })
+    ));
 }
 
 /// A flat signal leaves no reason to change, but plenty of equal plans.

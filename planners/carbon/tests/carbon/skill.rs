@@ -16,9 +16,15 @@ fn hour(at: usize) -> Timestamp {
 }
 
 fn signal(values: &[Intensity]) -> Series {
+    signal_of(values, 3600)
+}
+
+/// The values of hours, each repeated for steps of so many seconds.
+fn signal_of(values: &[Intensity], step: usize) -> Series {
     let mut text = "datetime_utc,ci_direct_g_per_kwh\n".to_owned();
-    for (at, value) in values.iter().enumerate() {
-        text += &format!("{},{}\n", hour(at), value.0);
+    for second in (0..values.len() * 3600).step_by(step) {
+        let begin = hour(0) + SignedDuration::from_secs(second as i64);
+        text += &format!("{begin},{}\n", values[second / 3600].0);
     }
     let trace: Trace = text.parse().unwrap();
     trace.series(litd_carbon::Factor::Direct).unwrap().clone()
@@ -64,6 +70,23 @@ fn a_forecast_that_is_right_stays_as_it_is() {
             assert!(off < 1e-6 * truth[now + at].0, "{now}+{at}: {off}");
         }
     }
+}
+
+/// A signal of every ten seconds is learned from as one of quarters of an hour is: each pair of a step and a distance
+/// would be thousands of millions.
+#[test]
+fn a_signal_of_seconds_is_learned_from_by_quarters_of_an_hour() {
+    let truth = month(3);
+    let wrong = forecasts(&truth, |_, it| truth[it] * 0.5 + Intensity(200.0));
+    let corrected = |step| {
+        let series = signal_of(&truth, step);
+        let skill = learned(&series, Some(&wrong), BEFORE, BEFORE);
+        known(&skill, &series, Some(&wrong), BEFORE)
+    };
+    let (quarters, seconds) = (corrected(900), corrected(10));
+    assert_eq!(seconds, quarters);
+    let issued = truth[BEFORE + 1] * 0.5 + Intensity(200.0);
+    assert_ne!(seconds[1].intensity, issued, "nothing was learned");
 }
 
 /// Without a past a forecast is taken as issued; what was wrong in the same way for days is put right.
