@@ -163,31 +163,62 @@ enum Kill {
     Loading,
     /// The runner, once the job has written another checkpoint.
     Runner,
-    /// A rank and then the runner, once the job has written another checkpoint.
+    /// A rank, once the job has written another checkpoint, and the runner once it has started the job again.
     Rank,
+}
+
+fn log(folder: &Path) -> String {
+    fs::read_to_string(folder.join("log")).unwrap()
+}
+
+/// From which checkpoint the job was started each time, in tokens.
+fn starts(folder: &Path) -> Vec<u32> {
+    let log = log(folder);
+    let starts = log.lines().filter_map(|line| {
+        let (_, rest) = line.split_once(" from at-")?;
+        rest.split(',').next()?.parse().ok()
+    });
+    starts.collect()
+}
+
+/// Waits for something that the job does while its runner lives. How long a start takes is a matter of the machine.
+#[track_caller]
+fn wait_for<T>(what: &str, folder: &Path, runner: &mut Child, found: impl Fn() -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(300);
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        let is_over = runner.try_wait().unwrap().is_some();
+        assert!(
+            !is_over && Instant::now() < until,
+            "{what} is missing, the runner is over: {is_over}; {}",
+            log(folder)
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Kills runner or job, at a moment that nobody chose.
 fn killed(folder: &Path, python: &Path, at: Duration, kill: Kill) {
     let before = told(folder);
     let mut runner = train(folder, python);
-    // How long a start takes is a matter of the machine.
-    let until = Instant::now() + Duration::from_secs(300);
-    while kill != Kill::Loading && told(folder) == before {
-        let log = || fs::read_to_string(folder.join("log")).unwrap();
-        assert!(Instant::now() < until, "no checkpoint: {}", log());
-        thread::sleep(Duration::from_millis(50));
+    if kill != Kill::Loading {
+        let another = || (told(folder) > before).then_some(());
+        wait_for("another checkpoint", folder, &mut runner, another);
     }
     thread::sleep(at);
     if kill == Kill::Rank {
-        if let Some(rank) = a_rank(folder) {
-            let status = Command::new("kill")
-                .args(["-9", &rank.to_string()])
-                .status();
-            assert!(status.unwrap().success());
-        }
-        thread::sleep(Duration::from_secs(3));
+        let rank = wait_for("a rank", folder, &mut runner, || a_rank(folder));
+        let before = starts(folder).len();
+        let rank = rank.to_string();
+        let status = Command::new("kill").args(["-9", &rank]).status();
+        assert!(status.unwrap().success());
+        let again = || (starts(folder).len() > before).then_some(());
+        wait_for("another start", folder, &mut runner, again);
     }
+    let is_over = runner.try_wait().unwrap();
+    assert!(is_over.is_none(), "nothing was killed: {}", log(folder));
     runner.kill().unwrap();
     runner.wait().unwrap();
 }
@@ -225,7 +256,7 @@ fn training_goes_on_over_reshards_and_kills() {
         signal(&folder);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         for (number, kill) in (0..).zip([Kill::Loading, Kill::Runner, Kill::Rank]) {
-            let milliseconds = u64::from(now.subsec_micros() % 997 * 5 + number * 500);
+            let milliseconds = u64::from(now.subsec_micros() % 600 * 5 + number * 500);
             let before = told(&folder);
             killed(&folder, &python, Duration::from_millis(milliseconds), kill);
             assert!(
@@ -234,7 +265,7 @@ fn training_goes_on_over_reshards_and_kills() {
             );
         }
         let status = train(&folder, &python).wait().unwrap();
-        let log = fs::read_to_string(folder.join("log")).unwrap();
+        let log = log(&folder);
         assert!(status.success(), "{log}");
         assert!(
             log.contains(&format!("{TOKENS} tokens trained at ")),
@@ -242,11 +273,7 @@ fn training_goes_on_over_reshards_and_kills() {
         );
         assert!(!log.contains("after the deadline"), "{log}");
         // No step that was in a checkpoint is trained again: starts never go back.
-        let starts = log.lines().filter_map(|line| {
-            let (_, rest) = line.split_once(" from at-")?;
-            rest.split(',').next()?.parse().ok()
-        });
-        let starts: Vec<u32> = starts.collect();
+        let starts = starts(&folder);
         assert!(starts.is_sorted() && starts.len() >= 2, "{log}");
         // How the job was divided, of all its starts: which divisions the plan takes depends on how far it has come.
         let divisions: BTreeSet<&str> = log
