@@ -35,6 +35,9 @@ fn node(at: usize) -> (TempDir, Value) {
 
 #[test]
 fn predictions_are_the_oracles() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     for at in 0..6 {
         let (folder, case) = node(at);
         let report = litctl(&[
@@ -59,6 +62,9 @@ fn predictions_are_the_oracles() {
 
 #[test]
 fn the_text_names_the_cause_and_the_direction_of_each_number() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let (folder, _) = node(0);
     let text = litctl(&[
         "analyze",
@@ -77,6 +83,9 @@ fn the_text_names_the_cause_and_the_direction_of_each_number() {
 
 #[test]
 fn pictures_a_trace_and_a_table_are_written() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let (folder, _) = node(4);
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (html, trace, csv) = (path("r.html"), path("r.pftrace"), path("r.csv"));
@@ -227,6 +236,9 @@ print(kinds[1], kinds[2], kinds[4], len(flows), *sorted(set(flows.values())))
 
 #[test]
 fn perfettos_own_classes_decode_the_trace() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let (folder, _) = node(4);
     let trace = folder.path().join("r.pftrace");
     let trace = trace.to_str().unwrap();
@@ -338,6 +350,9 @@ fn a_layer_of_many_kernels_makes_no_huge_page() {
 
 #[test]
 fn powers_that_no_gpu_has_are_refused() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let (folder, _) = node(4);
     for powers in [["100", "140"], ["0", "0"], ["1e308", "0"], ["-1", "-2"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_litctl"))
@@ -394,6 +409,9 @@ fn job(folder: &TempDir, spec: &str, ranks: usize, slow: usize) {
 
 #[test]
 fn stages_of_a_pipeline_are_not_compared_with_each_other() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let folder = TempDir::new().unwrap();
     job(&folder, "pp2tp4", 8, 2);
     let path = folder.path().to_str().unwrap();
@@ -429,6 +447,9 @@ fn in_a_line(path: &str) -> String {
 
 #[test]
 fn ranks_that_are_missing_are_told_where_certainty_is() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let folder = TempDir::new().unwrap();
     job(&folder, "tp4", 4, 2);
     let path = folder.path().to_str().unwrap();
@@ -443,6 +464,9 @@ fn ranks_that_are_missing_are_told_where_certainty_is() {
 
 #[test]
 fn stages_of_one_rank_each_are_not_asked_for_more_ranks() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let folder = TempDir::new().unwrap();
     job(&folder, "pp4", 4, 2);
     let text = in_a_line(folder.path().to_str().unwrap());
@@ -535,6 +559,9 @@ fn level_ranks_that_hardly_compute_are_not_called_healthy() {
 
 #[test]
 fn nobody_is_marked_where_nobody_is_late() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let folder = TempDir::new().unwrap();
     job(&folder, "tp2", 2, 9);
     let text = litctl(&["analyze", folder.path().to_str().unwrap()]);

@@ -99,6 +99,9 @@ fn two<'a>(events: impl Fn(u32, u32) -> Vec<Event<'a>>) -> TempDir {
 
 #[test]
 fn a_pipeline_whose_stages_wait_for_half_of_the_time_is_not_headed_healthy() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     let folder = TempDir::new().unwrap();
     let traces = folder.path().to_str().unwrap();
     let speeds = ["1"; 16].join(",");
@@ -398,6 +401,9 @@ fn true_and_told(slow: &Value, level: &Value) -> [f64; 2] {
 
 #[test]
 fn two_ranks_are_told_the_whole_gain_and_not_half_of_it() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     for spec in ["tp2", "dp2", "cp2"] {
         let job = ["--parallel", spec, "--seed", "3"];
         let slow = simulated(&job, "1,0.96");
@@ -412,6 +418,9 @@ fn two_ranks_are_told_the_whole_gain_and_not_half_of_it() {
 
 #[test]
 fn a_gain_knows_of_computation_that_communication_slows() {
+    if !litd_rig::is_built("litlab") {
+        return;
+    }
     // Collectives run beside computation, which is slower for it; with less waiting it is less so.
     let workload = concat!(
         env!("CARGO_MANIFEST_DIR"),

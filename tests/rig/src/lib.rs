@@ -39,7 +39,7 @@ pub use job::{Job, JobError, JobSpec, OtherNodes, RankState, Told};
 pub use ledger::{Author, Entry, Ledger};
 pub use node::Node;
 pub use nvidia::{NvidiaDriver, NvidiaGpu, install_nvidia_bus, install_nvml};
-pub use program::program;
+pub use program::{is_built, program};
 pub use refused::Refused;
 pub use rig::{Rig, RigError};
 pub use rules::{Bounds, Rule, Violation};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
@@ -16,18 +17,40 @@ use toml::Table;
 /// # Errors
 /// In words: cargo can't be run, or the program can't be built, or has to be and must not.
 pub fn program(name: &str) -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
-    // target/debug/deps/test, or target/debug/program
-    let directory = own.ancestors().skip(1).find(|it| !it.ends_with("deps"));
-    let directory = directory.ok_or("this program lies in no target directory")?;
+    let directory = directory()?;
     let program = directory.join(name);
     if !is_fresh(&program, name) {
         if std::env::var_os("LITD_BUILT").is_some() {
             return Err(format!("{name} is missing, or older than a source of it"));
         }
-        build(name, directory)?;
+        build(name, &directory)?;
     }
     Ok(program)
+}
+
+/// Whether the program `name` is there, which a plain `cargo test` does not build: its package is no default member.
+/// Where it is missing or old, a note says that the test is skipped, and why; the gate, which sets `LITD_BUILT`, has it.
+#[must_use]
+pub fn is_built(name: &str) -> bool {
+    let is_built = std::env::var_os("LITD_BUILT").is_some()
+        || directory().is_ok_and(|directory| is_fresh(&directory.join(name), name));
+    if !is_built {
+        // Past the capture of a test's output, so that it is seen.
+        let note = format!(
+            "SKIPPED: no {name} of these sources is built; cargo test --workspace builds it\n"
+        );
+        let _ = std::io::stderr().write_all(note.as_bytes());
+    }
+    is_built
+}
+
+/// Where this workspace's programs are built: beside the test that asks, which lies in target/debug/deps, or beside
+/// the program that does.
+fn directory() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let directory = own.ancestors().skip(1).find(|it| !it.ends_with("deps"));
+    let directory = directory.ok_or("this program lies in no target directory")?;
+    Ok(directory.to_owned())
 }
 
 /// The top of the workspace.
