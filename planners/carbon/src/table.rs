@@ -21,16 +21,23 @@ pub enum TableError {
 }
 
 impl TableError {
+    /// A field that fills a file is not repeated whole.
     pub(crate) fn line(line: usize, what: impl Into<String>) -> Self {
-        Self::Line {
-            line,
-            what: what.into(),
+        const LONGEST: usize = 400;
+        let mut what = what.into();
+        if let Some((end, _)) = what.char_indices().nth(LONGEST) {
+            what.truncate(end);
+            what.push('…');
         }
+        Self::Line { line, what }
     }
 }
 
 /// No signal has a larger value: what does is in another unit, or no signal.
 pub(crate) const MOST: f64 = 1e6;
+
+/// No table has more columns: names are compared with each other.
+const WIDEST: usize = 1000;
 
 /// A table's rows by the names of its columns.
 pub(crate) struct Table<'a> {
@@ -54,10 +61,17 @@ impl<'a> Table<'a> {
         let is_row = |line: &str| !line.trim().is_empty() && !line.starts_with('#');
         let mut lines = text.lines().enumerate();
         let header = lines.find(|(_, line)| is_row(line));
-        let Some((_, header)) = header else {
+        let Some((at, header)) = header else {
             return Err(TableError::Empty(needed.join(",")));
         };
         let header = split(header);
+        if header.len() > WIDEST {
+            let what = format!(
+                "it names {} columns, and at most {WIDEST} can be read",
+                header.len()
+            );
+            return Err(TableError::line(at + 1, what));
+        }
         for (at, name) in header.iter().enumerate() {
             if header[..at].contains(name) {
                 return Err(TableError::Twice((*name).to_owned()));

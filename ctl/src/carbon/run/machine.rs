@@ -58,6 +58,13 @@ pub enum Phase {
         until: Duration,
         next: Option<usize>,
     },
+    /// The last checkpoint has all tokens: the job ends by itself, or is ended after this moment of patience. It goes on
+    /// until its window ends if the checkpoint turns out not to have them.
+    Completing {
+        configuration: usize,
+        until: f64,
+        at_last: Duration,
+    },
     /// The job was told to end. That took so long that the next configuration must be decided
     /// again. `hangs`: it was ended because it hangs, which is a failure.
     Terminated { until: Duration, hangs: bool },
@@ -88,8 +95,8 @@ pub struct Machine {
     pub phase: Phase,
     patience: Patience,
     failures: u32,
-    /// Tokens of the checkpoint from which the last start was.
-    started_from: f64,
+    /// The most tokens that any checkpoint had when a job was started or had failed.
+    most: f64,
     /// The tokens that were seen last to be new, or where it was started from, and when.
     last: (f64, Duration),
     /// Whether nothing is to be started any more.
@@ -105,7 +112,7 @@ impl Machine {
             },
             patience,
             failures: 0,
-            started_from: -1.0,
+            most: -1.0,
             last: (-1.0, Duration::ZERO),
             is_stopping: false,
         }
@@ -152,7 +159,7 @@ impl Machine {
             Phase::Down { not_before, .. } if seen.real < not_before => None,
             Phase::Down { next, .. } => {
                 let configuration = next.map_or_else(decide, Ok)?;
-                self.started_from = seen.tokens;
+                self.most = self.most.max(seen.tokens);
                 self.last = (seen.tokens, seen.real);
                 self.phase = Phase::Up {
                     configuration,
@@ -161,10 +168,31 @@ impl Machine {
                 Some(Action::Start(configuration))
             }
             Phase::Up { .. } if has_ended => self.ended(seen),
-            // The process ends by itself, or is ended: a rank that hangs at its exit would keep its
-            // GPUs.
-            Phase::Up { .. } if seen.is_complete => {
-                self.ask(seen, None);
+            // A rank that hangs at its exit would keep its GPUs.
+            Phase::Up {
+                configuration,
+                until,
+            } if seen.is_complete => {
+                self.phase = Phase::Completing {
+                    configuration,
+                    until,
+                    at_last: seen.real + self.patience.checkpoint,
+                };
+                None
+            }
+            Phase::Completing { .. } if has_ended => self.ended(seen),
+            Phase::Completing { at_last, .. } if seen.is_complete => {
+                (seen.real >= at_last).then(|| self.terminate(seen, false))
+            }
+            Phase::Completing {
+                configuration,
+                until,
+                ..
+            } => {
+                self.phase = Phase::Up {
+                    configuration,
+                    until,
+                };
                 None
             }
             Phase::Up { .. } if self.hangs(seen) => Some(self.terminate(seen, true)),
@@ -222,10 +250,11 @@ impl Machine {
         if seen.is_complete {
             return Some(self.finish());
         }
-        self.failures = match seen.tokens > self.started_from {
+        self.failures = match seen.tokens > self.most {
             true => 0,
             false => self.failures + 1,
         };
+        self.most = self.most.max(seen.tokens);
         if self.failures >= self.patience.failures {
             self.phase = Phase::Done;
             return Some(Action::GiveUp);
@@ -435,6 +464,35 @@ mod tests {
         complete.child = Child::Ended(false);
         assert_eq!(step(&mut machine, &complete, 0), None);
         assert_eq!(step(&mut machine, &complete, 0), Some(Action::Finish));
+    }
+
+    /// A checkpoint that turns out not to have them is no reason to end a job that trains.
+    #[test]
+    fn what_had_all_tokens_for_a_while_goes_on() {
+        let mut machine = machine();
+        step(&mut machine, &seen(0.0, 0, Child::Ended(true)), 0);
+        let mut complete = seen(0.1, 1, Child::Alive);
+        complete.is_complete = true;
+        assert_eq!(step(&mut machine, &complete, 0), None);
+        for real in [20, 31, 60] {
+            assert_eq!(step(&mut machine, &seen(0.2, real, Child::Alive), 0), None);
+        }
+        let decided = step(&mut machine, &seen(1.0, 61, Child::Alive), 1);
+        assert_eq!(decided, Some(Action::AskCheckpoint));
+    }
+
+    /// Each failure ends where the one before the last did: that is no progress.
+    #[test]
+    fn a_job_that_goes_back_and_forth_is_given_up() {
+        let mut machine = machine();
+        let actions = (0..40).filter_map(|at| {
+            let mut crashed = seen(0.0, 100 * at, Child::Ended(false));
+            crashed.tokens = if at / 2 % 2 == 0 { 50.0 } else { 100.0 };
+            step(&mut machine, &crashed, 0)
+        });
+        let actions = Vec::from_iter(actions);
+        assert_eq!(actions.last(), Some(&Action::GiveUp), "{actions:?}");
+        assert!(actions.len() < 10, "{actions:?}");
     }
 
     #[test]

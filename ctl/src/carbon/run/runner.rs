@@ -18,6 +18,7 @@ use super::super::clock::{Clock, Mark, Steps, passed};
 use super::super::source::{FIRST, Signal};
 use super::learned::{Learned, Told};
 use super::machine::{Action, Child, Machine, Patience, Seen, TERMINATED};
+use super::progress::{Reading, Settling};
 use super::state::{Process, State};
 use super::{Args, job, progress};
 use crate::wait::Wait;
@@ -67,9 +68,7 @@ pub struct Runner<'a> {
     is_adopted: bool,
     was_adopted: bool,
     has_started: bool,
-    /// When a checkpoint with all tokens was seen first: by that the deadline is judged, and not by a job that takes its
-    /// time to end.
-    complete: Option<Timestamp>,
+    settling: Settling,
     learned: Learned,
     /// When the progress could be read last.
     read: Instant,
@@ -151,7 +150,7 @@ impl<'a> Runner<'a> {
             is_adopted: false,
             was_adopted: false,
             has_started: false,
-            complete: None,
+            settling: Settling::default(),
             learned,
             read: Instant::now(),
             troubles: BTreeMap::new(),
@@ -171,9 +170,17 @@ impl<'a> Runner<'a> {
     }
 
     /// Tokens of the last checkpoint. A file without a number leaves what was known.
-    fn trained(&mut self) -> f64 {
-        match progress::read(&self.args.progress, self.state.trained, self.args.tokens.0) {
+    fn trained(&mut self, now: Timestamp, child: Child) -> f64 {
+        let wanted = self.args.tokens.0;
+        match progress::read(&self.args.progress, self.state.trained, wanted) {
             Ok(tokens) => {
+                let reading = Reading {
+                    tokens,
+                    now,
+                    real: self.began.elapsed(),
+                    is_last: child != Child::Alive,
+                };
+                let tokens = self.settling.take(self.state.trained, reading, wanted);
                 self.read = Instant::now();
                 self.state.trained = Some(tokens);
                 self.trouble("progress", None);
@@ -316,7 +323,7 @@ impl<'a> Runner<'a> {
     }
 
     pub fn dry_run(&mut self) -> Outcome {
-        let trained = self.trained();
+        let trained = self.trained(self.clock.now(), Child::Ended(true));
         if trained >= self.args.tokens.0 {
             return self.nothing_is_left(trained);
         }
@@ -411,7 +418,7 @@ impl<'a> Runner<'a> {
     }
 
     fn outcome(&self, action: Action, tokens: f64) -> Outcome {
-        let now = self.complete.unwrap_or_else(|| self.clock.now());
+        let now = self.settling.complete().unwrap_or_else(|| self.clock.now());
         let deadline = self.state.deadline;
         if action == Action::GiveUp {
             let failures = output::count(u64::from(self.args.failures), "time");
@@ -453,11 +460,7 @@ impl<'a> Runner<'a> {
         let child = self.child()?;
         let now = self.clock.now();
         self.look_at_the_clock(now);
-        let tokens = self.trained();
-        let is_complete = tokens >= self.args.tokens.0;
-        if is_complete && self.complete.is_none() {
-            self.complete = Some(now);
-        }
+        let tokens = self.trained(now, child);
         let elapsed = self.elapsed(now);
         if self.learned.sees(elapsed, Tokens(tokens)) {
             self.save();
@@ -466,7 +469,7 @@ impl<'a> Runner<'a> {
             hours: elapsed.hours(),
             real: self.began.elapsed(),
             child,
-            is_complete,
+            is_complete: tokens >= self.args.tokens.0,
             tokens,
             is_surprised: self.learned.is_surprised(),
         })
@@ -483,9 +486,7 @@ impl<'a> Runner<'a> {
             return;
         };
         self.state.shift(step);
-        self.complete = self
-            .complete
-            .map(|it| it.saturating_add(step).unwrap_or(it));
+        self.settling.shift(step);
         let deadline = self.state.deadline;
         output::note(&format!(
             "the clock was set by {} s: the deadline is {deadline} now",

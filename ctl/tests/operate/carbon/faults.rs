@@ -93,6 +93,19 @@ fn more_than_twice_the_tokens_is_no_progress() {
     assert!(!state.contains("\"is_finished\": true"), "{state}");
 }
 
+/// One wrong number that is put right soon neither ends a job that trains nor makes a late one be in time.
+#[test]
+fn a_number_of_all_tokens_for_a_moment_ends_nothing() {
+    let blip = "[ $tokens -eq 20000 ] && echo 60000 > tokens && sleep 0.4; ";
+    let job = job_that(WRITES, &format!("{blip}{WRITES}"));
+    let stand = Stand::new(&job);
+    said(&stand.run("--grace 0.1"));
+    assert_eq!(stand.starts().len(), 1, "it was never restarted");
+    // The job takes 1.6 s at least. The deadline is after 1.5 s, and the wrong number before.
+    let late = Stand::new(&job).run("--grace 0.1 --deadline-hours 3");
+    assert_eq!(late.status.code(), Some(11), "{late:?}");
+}
+
 /// A job that tells of no checkpoint at all may write them elsewhere.
 #[test]
 fn a_progress_file_that_is_never_there_is_named_when_the_job_is_given_up() {

@@ -52,8 +52,9 @@ impl Scaled {
                 .fold(0.0, f64::max)
         };
         let most: f64 = (0..windows).map(dirtiest).sum();
-        // Where nothing emits anything, any scale will do.
-        let grams_per_unit = if most > 0.0 { most / CARBON } else { 1.0 };
+        // Where nothing emits anything, any scale will do. What is next to nothing has no scale in floats.
+        let has_scale = most > CARBON * f64::MIN_POSITIVE;
+        let grams_per_unit = if has_scale { most / CARBON } else { 1.0 };
         let scale = |window| {
             let each = original.iter().map(move |&it| grams(window, it));
             each.map(move |grams| (grams / grams_per_unit).round() as i64)
