@@ -1,6 +1,7 @@
 //! How long a schedule takes: 120 hours in a second or less, a month in ten seconds and 500 MiB or less.
 //! The problems are synthetic; each limit is printed as a share of itself, the worst of all problems. "Hard" is
-//! half-hours, a signal that hardly varies, and switches that take as long as a window.
+//! half-hours, a signal that hardly varies, and switches that take as long as a window; "level" is worse: hardly anything
+//! matters but how windows add up, and no proof comes to an end.
 
 #![allow(clippy::unwrap_used, reason = "in benches a panic is the report")]
 
@@ -12,7 +13,7 @@ mod measured;
 use std::fs;
 use std::time::Instant;
 
-use common::{daily, hard, split};
+use common::{daily, hard, level, split};
 use litd_carbon::Start;
 use litd_carbon::solve::{Effort, solve};
 use measured::{Nothing, Samples, amount};
@@ -29,6 +30,9 @@ fn main() -> Result<(), Nothing> {
     let hardest = |number: u64, hours, start| (0..number).map(move |seed| hard(seed, hours, start));
     measure("120 h, hard", 1.0, hardest(8, 120, Start::Within(0)))?;
     measure("168 h, hard", 10.0, hardest(8, 168, Start::Within(0)))?;
+    let even = |number: u64, start| (0..number).map(move |seed| level(seed, 120, start));
+    measure("120 h, level, fixed start", 1.0, even(4, Start::Within(0)))?;
+    measure("120 h, level, any start", 1.0, even(4, anytime))?;
     measure("744 h, hard", 10.0, hardest(4, 744, Start::Within(0)))?;
     measure("744 h, hard, any start", 10.0, hardest(4, 744, anytime))?;
     let fine = |number: u64, start| many(number, 744, start).map(|it| split(&it, 12));

@@ -145,6 +145,25 @@ pub fn hard(seed: u64, hours: usize, start: Start) -> Problem {
     Problem::new(job, &signal).unwrap()
 }
 
+/// A job for which hardly anything matters but how windows add up: ten configurations that need the same energy for a
+/// token to a few parts in a thousand, and a signal that varies as little.
+pub fn level(seed: u64, hours: usize, start: Start) -> Problem {
+    let mut draws = Draws::new(seed);
+    let mut points = points(&mut draws, 10);
+    for (at, point) in points.iter_mut().enumerate() {
+        let speed = 1.0 + 0.06 * at as f64;
+        point.power = Watts(1000.0 * speed);
+        point.rate = TokensPerSecond(30.0 * speed.powf(1.0 - draws.within(0.0, 0.003)));
+    }
+    let tokens = Tokens(30.0 * 1.54 * 3600.0 * hours as f64 * draws.within(0.8, 0.9));
+    let (window, deadline) = (Seconds(3600.0), Seconds::from_hours(hours as f64));
+    let switch = Seconds([600.0, 1800.0][draws.below(2)]);
+    let job = Job::new(&points, window, tokens, deadline, switch, start).unwrap();
+    let signal = (0..job.windows()).map(|_| Intensity(draws.within(200.0, 201.0)));
+    let signal: Vec<_> = signal.collect();
+    Problem::new(job, &signal).unwrap()
+}
+
 /// The same job and signal in windows of a part of the length. What could be planned before still can be.
 pub fn split(problem: &Problem, parts: usize) -> Problem {
     let job = problem.job();
