@@ -191,8 +191,11 @@ fn sets(ranks: &[Rank]) -> Vec<Vec<usize>> {
             let first = set.first().and_then(|&first| ranks.get(first));
             first.is_some_and(|first| !rank.is_apart(first))
         };
+        let too_many = 2 * sets.len() >= ranks.len();
         match sets.iter_mut().find(joins) {
             Some(set) => set.push(place),
+            // No sets of two ranks or more, all of one size, are left: comparing on would take ranks times ranks.
+            None if too_many => return Vec::new(),
             None => sets.push(vec![place]),
         }
     }
@@ -226,13 +229,8 @@ fn pairs(ranks: &[Rank], links: &[[usize; 2]]) -> Vec<Pair> {
             continue;
         };
         for transfer in &own.transfers {
-            let from = |other: &Transfer| other.end < transfer.end - TOGETHER;
-            let near = other.transfers.iter();
-            let near = near.skip(other.transfers.partition_point(from));
-            let near = near.take_while(|other| other.end <= transfer.end + TOGETHER);
-            let at_once =
-                near.filter(|near| near.start <= transfer.end && transfer.start <= near.end);
-            possible.extend(at_once.map(|near| Pair {
+            let near = near(&other.transfers, transfer);
+            possible.extend(near.map(|near| Pair {
                 apart: Nanos((near.end.0 - transfer.end.0).abs()),
                 ends: [(one, transfer.kernel), (two, near.kernel)],
             }));
@@ -248,6 +246,21 @@ fn pairs(ranks: &[Rank], links: &[[usize; 2]]) -> Vec<Pair> {
         free
     });
     possible
+}
+
+/// Those of another rank that may be one with this transfer: of each side the nearest few, because millions may end at
+/// once in a table that something other than a profiler wrote.
+fn near<'a>(others: &'a [Transfer], own: &Transfer) -> impl Iterator<Item = &'a Transfer> {
+    const MOST: usize = 8;
+    let own = *own;
+    let place = others.partition_point(|other| other.end < own.end);
+    let (sooner, later) = others.split_at(place);
+    let sooner = sooner.iter().rev().take(MOST);
+    let both = sooner.chain(later.iter().take(MOST));
+    both.filter(move |other| {
+        let together = other.end >= own.end - TOGETHER && other.end <= own.end + TOGETHER;
+        together && other.start <= own.end && own.start <= other.end
+    })
 }
 
 /// Whether most transfers of each rank are one with another's: else these are no stages that hand work on, or clocks
@@ -302,5 +315,58 @@ fn tell(timelines: &mut [Timeline], chains: &[Vec<usize>], pairs: &[Pair]) {
                 timeline.collectives.push(told);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(transfers: impl Iterator<Item = (i64, i64)>) -> Rank {
+        let transfers = transfers
+            .enumerate()
+            .map(|(kernel, (start, end))| Transfer {
+                start: Nanos(start),
+                end: Nanos(end),
+                kernel,
+            });
+        Rank {
+            collectives: BTreeMap::new(),
+            transfers: transfers.collect(),
+        }
+    }
+
+    #[test]
+    fn few_of_the_transfers_that_end_at_once_may_be_one() {
+        let same = rank((0..50_000).map(|_| (0, 10)));
+        assert!(
+            same.transfers
+                .iter()
+                .all(|own| near(&same.transfers, own).count() <= 16)
+        );
+        let ranks = [same, rank((0..50_000).map(|_| (0, 10)))];
+        assert!(!most_are_pairs(&ranks, &pairs(&ranks, &[[0, 1]])));
+        // Where they end one after the other, all are found.
+        let ranks = [0, 3].map(|late| rank((0..1000).map(|at| (100 * at, 100 * at + 90 + late))));
+        assert_eq!(pairs(&ranks, &[[0, 1]]).len(), 1000);
+    }
+
+    #[test]
+    fn ranks_that_are_all_apart_are_soon_given_up() {
+        let apart = |at: usize| {
+            let first = 1_000_000 * at as i64;
+            let mut one = rank(std::iter::once((first, first + 10)));
+            let times = (0..3).map(|nth| first + 10_000_000 * nth);
+            let times = times.map(|start| (Nanos(start), Nanos(start + 10)));
+            let key = ("all".to_owned(), String::new());
+            one.collectives.insert(key, times.collect());
+            one
+        };
+        assert_eq!(
+            sets(&Vec::from_iter((0..8).map(apart))),
+            Vec::<Vec<usize>>::new()
+        );
+        let pairs = Vec::from_iter((0..8).map(|at| apart(at / 2)));
+        assert_eq!(sets(&pairs), [[0, 1], [2, 3], [4, 5], [6, 7]]);
     }
 }
