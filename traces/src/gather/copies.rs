@@ -3,7 +3,11 @@
 
 use super::kept::Kept;
 use super::{Fault, Group, shortened};
+#[cfg(feature = "formats")]
+use super::{Gathered, KernelText};
 use crate::timeline::KernelClass;
+#[cfg(feature = "formats")]
+use crate::timeline::NameId;
 
 fn only_copies(group: &Group) -> bool {
     let mut kernels = group.kernels.iter();
@@ -52,5 +56,42 @@ impl Group {
             self.correlations.append(&mut other.correlations);
         }
         self.kernels.append(&mut other.kernels);
+    }
+}
+
+#[cfg(feature = "formats")]
+impl Gathered {
+    /// Takes the copies of another table of the same recording, or none of them where there are more streams, devices or
+    /// names than are kept.
+    pub(crate) fn absorb(&mut self, copies: &Self) -> Result<(), Fault> {
+        let before = Vec::from_iter(self.groups.iter().map(|group| group.kernels.len()));
+        let taken = self.take_all(copies);
+        if taken.is_err() {
+            self.groups.truncate(before.len());
+            self.group_ids.retain(|_, at| *at < before.len());
+            self.group = 0;
+            for (group, before) in self.groups.iter_mut().zip(before) {
+                group.kernels.truncate(before);
+                group.correlations.truncate(before);
+            }
+        }
+        taken
+    }
+
+    fn take_all(&mut self, copies: &Self) -> Result<(), Fault> {
+        for group in &copies.groups {
+            for copy in &group.kernels {
+                let text = KernelText {
+                    name: copies.kept.names.get(copy.name),
+                    class: Some(copy.class),
+                    stream: copies.kept.streams.get(NameId(copy.stream.0.into())),
+                    device: copies.kept.devices.get(group.device.id()),
+                    start: copy.start.0,
+                    end: copy.end.0,
+                };
+                self.kernel(0, &text)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -254,3 +254,45 @@ fn copies_in_a_table_of_their_own_count_with_the_kernels_beside_them() {
         assert_eq!(without.notes, Vec::<String>::new());
     }
 }
+
+/// What `kernels` and `copies` beside it hold, below their headers, read as one rank.
+fn beside(kernels: &str, copies: &str) -> Result<Trace, ReadError> {
+    let here = tempfile::tempdir().unwrap();
+    let header = "Kind,Agent_Id,Queue_Id,Kernel_Name,Start_Timestamp,End_Timestamp";
+    let path = here.path().join("rank0_kernel_trace.csv");
+    std::fs::write(&path, format!("{header}\n{kernels}")).unwrap();
+    let header =
+        "Kind,Direction,Source_Agent_Id,Destination_Agent_Id,Start_Timestamp,End_Timestamp";
+    let file = here.path().join("rank0_memory_copy_trace.csv");
+    std::fs::write(file, format!("{header}\n{copies}")).unwrap();
+    formats::read_chosen(
+        std::fs::File::open(&path).unwrap(),
+        Some(&path),
+        "rank0",
+        Choice::default(),
+    )
+}
+
+#[test]
+fn damaged_copies_leave_the_kernels_beside_them() {
+    const KERNEL: &str = "KERNEL_DISPATCH,Agent 2,1,gemm,1,10\n";
+    const GOOD: &str = "MEMORY_COPY,MEMORY_COPY_HOST_TO_DEVICE,Agent 0,Agent 2,12,30\n";
+    for (bad, why) in [
+        ("MEMORY_COPY,X,Agent 0,Agent 2,twelve,30\n", "no time"),
+        ("MEMORY_COPY,X,Agent 0,Agent 2,40,30\n", "backwards"),
+        ("MEMORY_COPY,X\n", "2 fields"),
+    ] {
+        let trace = beside(KERNEL, &format!("{GOOD}{bad}{GOOD}")).unwrap();
+        assert_eq!(counts(&trace.timelines), [(0, 1, 0)], "{bad}");
+        let [note] = &trace.notes[..] else {
+            panic!("{:?}", trace.notes);
+        };
+        let told = ["rank0_memory_copy_trace.csv", "line 3: ", why];
+        assert!(told.iter().all(|word| note.contains(word)), "{note}");
+    }
+    // Copies of a recording that holds no kernels make no rank, and are no reason to refuse it for.
+    let error = beside("", "damaged\n").unwrap_err();
+    assert!(matches!(error, ReadError::NoKernels { .. }), "{error}");
+    let error = beside("", GOOD).unwrap_err();
+    assert!(matches!(error, ReadError::NoKernels { .. }), "{error}");
+}

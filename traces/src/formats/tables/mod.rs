@@ -96,16 +96,6 @@ fn read(
     advice: &'static str,
 ) -> Result<Found, ReadError> {
     let mut found = Found::new(Gathered::default(), 0, advice);
-    read_on(&mut found, input, columns)?;
-    Ok(found)
-}
-
-/// The same, beside what was found in other tables.
-fn read_on(
-    found: &mut Found,
-    input: Input<'_>,
-    columns: fn(&[String]) -> Option<Columns>,
-) -> Result<(), ReadError> {
     let file = input.file;
     let mut source = BufReader::new(input.source);
     let io = |cause| ReadError::Io {
@@ -139,7 +129,7 @@ fn read_on(
     let width = fields.len();
     let Found {
         gathered, notes, ..
-    } = &mut *found;
+    } = &mut found;
     let first = line;
     loop {
         let end = record(&mut source, &mut fields).map_err(io)?;
@@ -169,7 +159,7 @@ fn read_on(
         }
     }
     found.events += line - first;
-    Ok(())
+    Ok(found)
 }
 
 /// rocprofv3 knows HIP's streams where it traced HIP, and has 0 for all where it did not; the

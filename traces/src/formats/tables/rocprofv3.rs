@@ -75,22 +75,54 @@ pub(in crate::formats) fn read(input: Input<'_>) -> Result<Found, ReadError> {
     let copies = input.path.and_then(copies_beside);
     let mut found = super::read(input, columns, ADVICE)?;
     // A profiler that recorded none, or that was killed, leaves a file without rows.
-    let Some(path) = copies.filter(|path| has_rows(path)) else {
-        return Ok(found);
-    };
-    let file = path.display().to_string();
+    let copies = copies.filter(|path| !found.gathered.is_empty() && has_rows(path));
+    if let Some(path) = copies {
+        let file = path.display().to_string();
+        let taken = read_copies(&path, &file).and_then(|copies| {
+            let taken = found.gathered.absorb(&copies.gathered);
+            taken.map_err(|fault| ReadError::of(fault, &file))?;
+            found.notes.extend(copies.notes);
+            found.events += copies.events;
+            Ok(())
+        });
+        found.notes.push(match taken {
+            Ok(()) => {
+                format!("{file}: its copies count beside the kernels that were recorded with them")
+            }
+            Err(error) => left_out(&file, &error),
+        });
+    }
+    Ok(found)
+}
+
+/// The copies by themselves: where one of them is damaged the kernels count without any.
+fn read_copies(path: &Path, file: &str) -> Result<Found, ReadError> {
     let io = |cause| ReadError::Io {
-        file: file.clone(),
+        file: file.to_owned(),
         cause,
     };
-    let source: Box<dyn Read> = Box::new(File::open(&path).map_err(io)?);
+    let source: Box<dyn Read> = Box::new(File::open(path).map_err(io)?);
     let input = Input {
         source: Source::of(source).map_err(io)?,
         path: None,
-        file: &file,
+        file,
     };
-    super::read_on(&mut found, input, columns)?;
-    let note = format!("{file}: its copies count beside the kernels that were recorded with them");
-    found.notes.push(note);
-    Ok(found)
+    super::read(input, columns, ADVICE)
+}
+
+/// What a user is told of copies that can't be read.
+fn left_out(file: &str, error: &ReadError) -> String {
+    let why = match error {
+        ReadError::BadEvent { what, event, .. } => format!("line {event}: {what}"),
+        ReadError::BadKernel {
+            what,
+            event,
+            kernel,
+            ..
+        } => format!("line {event}: {what} ({kernel})"),
+        other => other.to_string(),
+    };
+    format!(
+        "{file}: none of its copies count, and what they take is told as idle time, because one can't be read ({why})"
+    )
 }
