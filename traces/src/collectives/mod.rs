@@ -94,6 +94,9 @@ enum Scope {
         to: u32,
         iteration: Option<NonMax>,
     },
+    /// The same, of transfers whose numbers tell which two are one: these may be of different iterations where the user
+    /// cuts at a kernel that stages reach at different times.
+    Seen { communicator: usize },
     /// The same, between the two ranks of a communicator.
     Two {
         communicator: usize,
@@ -208,7 +211,8 @@ fn find<'a>(timelines: &'a [Timeline], groups: &'a Groups) -> Search<'a> {
                     Some((told, communicator)) => {
                         let scope = search.scope(timeline.rank, kernel, told, communicator);
                         let Some(scope) = scope else { continue };
-                        let sequenced = matches!(scope, Scope::Sequenced { .. }) || is_seen(told);
+                        let sequenced =
+                            matches!(scope, Scope::Sequenced { .. } | Scope::Seen { .. });
                         let bucket = search.bucket(scope, group.range.len());
                         (bucket, told.sequence.filter(|_| sequenced))
                     }
@@ -261,6 +265,9 @@ impl<'a> Search<'a> {
     ) -> Option<Scope> {
         let name = told.name.as_deref().unwrap_or_default();
         let iteration = self.iteration(kernel);
+        if is_seen(told) {
+            return Some(Scope::Seen { communicator });
+        }
         if is_point_to_point(told) {
             let of = self.groups.communicators.get(communicator)?;
             let two = of.members.len() == 2;
@@ -273,8 +280,6 @@ impl<'a> Search<'a> {
             return match (name, told.peer) {
                 ("send", Some(peer)) => Some((rank, peer)),
                 ("recv", Some(peer)) => Some((peer, rank)),
-                // Who sends is not known.
-                ("", Some(peer)) => Some((rank.min(peer), rank.max(peer))),
                 _ => None,
             }
             .map(|(from, to)| Scope::Pair {
@@ -324,7 +329,7 @@ impl<'a> Search<'a> {
         if number == next {
             let ranks = match scope {
                 Scope::Plain { .. } => of_group,
-                Scope::Pair { .. } => 2,
+                Scope::Pair { .. } | Scope::Seen { .. } => 2,
                 Scope::Sequenced { communicator, .. }
                 | Scope::Counted { communicator, .. }
                 | Scope::Two { communicator, .. } => {
@@ -334,7 +339,7 @@ impl<'a> Search<'a> {
             };
             self.buckets.push(Bucket {
                 ranks,
-                counted: !matches!(scope, Scope::Sequenced { .. }),
+                counted: !matches!(scope, Scope::Sequenced { .. } | Scope::Seen { .. }),
             });
         }
         number

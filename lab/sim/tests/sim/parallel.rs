@@ -223,6 +223,27 @@ fn stages_of_several_ranks_are_told_apart_where_no_process_group_is_named() {
     }
 }
 
+#[test]
+fn cutting_at_a_kernel_leaves_waits_between_stages_as_they_are() {
+    for (spec, name) in [
+        ("pp2tp4", "qkv_proj_gemm"),
+        ("pp4dp2", "mlp_norm"),
+        ("pp2tp4", "multi_tensor_apply_adam"),
+    ] {
+        let timelines = without_names(run_for(spec, Some(1), 5, 3));
+        let cut = Vec::from_iter(timelines.iter().map(|one| one.marked_at(name)));
+        let whole = analysed(without_names(cut.clone()));
+        let cut = analysed(cut);
+        assert!(whole.groups.len() > 1, "{spec}");
+        let waits = |report: &Report| {
+            let waits = report.ranks.iter();
+            Vec::from_iter(waits.map(|rank| (rank.rank, rank.wait_ns, rank.stage_wait_ns)))
+        };
+        assert_eq!(waits(&cut), waits(&whole), "{spec} cut at {name}");
+        assert!(waits(&cut).iter().all(|wait| wait.2.unwrap().0 > 0));
+    }
+}
+
 /// Takes the first or the last kernel with this word in its name out of a recording, as if that had begun later or ended
 /// sooner.
 fn cut(timeline: &mut Timeline, word: &str, first: bool) {
