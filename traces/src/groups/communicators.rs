@@ -21,9 +21,13 @@ pub(crate) fn is_point_to_point(collective: &Collective) -> bool {
     POINT_TO_POINT.contains(&name) || is_seen(collective)
 }
 
-/// Whether it was told by when transfers end, and not by the trace: then its number tells which two kernels are one.
+/// Whether it was told by when transfers end, and not by the trace: then its number tells which two kernels are one. A
+/// profiler that tells the other rank and no name does not make one.
 pub(crate) fn is_seen(collective: &Collective) -> bool {
-    collective.name.is_none() && collective.peer.is_some()
+    collective.description.as_deref() == Some(super::seen::DESCRIPTION)
+        && collective.name.is_none()
+        && collective.sequence.is_some()
+        && collective.peer.is_some()
 }
 
 /// What words in the description of a process group say that it is for. The first kind that has a
@@ -377,6 +381,22 @@ fn names(timeline: &Timeline) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn transfers_without_a_name_are_not_taken_for_those_that_times_tell() {
+        let told = Collective {
+            peer: Some(1),
+            sequence: Some(7),
+            description: Some("mesh_pp".into()),
+            ..Collective::default()
+        };
+        assert!(!is_seen(&told) && !is_point_to_point(&told));
+        let seen = Collective {
+            description: Some(super::super::seen::DESCRIPTION.into()),
+            ..told
+        };
+        assert!(is_seen(&seen) && is_point_to_point(&seen));
+    }
 
     #[test]
     fn descriptions_tell_what_a_process_group_is_for() {
