@@ -1,6 +1,7 @@
 //! Stages of a pipeline that no process group names, each of several ranks, from when kernels start and end.
 //! docs/analyze.md has the definitions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -12,14 +13,25 @@ use crate::timeline::{Collective, CollectiveId, NonMax, Timeline};
 /// What the process groups that are found here are said to be for.
 pub(super) const DESCRIPTION: &str = "pipeline, seen by which transfers end together";
 
-/// Both ends of a transfer end within this time. On one node that takes some 25 us at most.
+/// Both ends of a transfer end within this time.
 const TOGETHER: Nanos = Nanos(50_000);
+/// Transfers of one rank that end within this time count as one moment: kernels that wait for the same thing end so.
+const MOMENT: Nanos = Nanos(5_000);
+/// No two kernels are known to end closer than this.
+const FINEST: Nanos = Nanos(1_000);
+/// Ends that agree better than one in so many would by chance are evidence.
+const ONE_IN: i64 = 20;
+
+/// When the collectives of one name start and end, by label of the stream.
+type ByLabel = BTreeMap<String, Vec<(Nanos, Nanos)>>;
+
+/// When some of them do.
+type Times<'a> = Cow<'a, [(Nanos, Nanos)]>;
 
 /// The kernels of one rank that are looked at.
 struct Rank {
-    /// When its collectives start and end, by name and label of the stream.
-    collectives: BTreeMap<(String, String), Vec<(Nanos, Nanos)>>,
-    /// When its transfers start and end, and their places, in the order of their ends.
+    /// Its collectives by name.
+    collectives: BTreeMap<String, ByLabel>,
     transfers: Vec<Transfer>,
 }
 
@@ -28,12 +40,48 @@ struct Transfer {
     start: Nanos,
     end: Nanos,
     kernel: usize,
+    /// From the end before it to that after it on its rank.
+    room: Nanos,
+}
+
+impl Transfer {
+    /// So many, in the order of their ends, in a recording of this length.
+    fn all(
+        times: impl Iterator<Item = (usize, Nanos, Nanos)>,
+        (first, last): (Nanos, Nanos),
+    ) -> Vec<Self> {
+        let mut all = Vec::from_iter(times.map(|(kernel, start, end)| Self {
+            start,
+            end,
+            kernel,
+            room: Nanos::ZERO,
+        }));
+        all.sort_by_key(|transfer| transfer.end);
+        let ends = Vec::from_iter(all.iter().map(|transfer| transfer.end));
+        for transfer in &mut all {
+            let end = transfer.end;
+            let before = ends.partition_point(|&other| other < end - MOMENT);
+            let before = before.checked_sub(1).and_then(|at| ends.get(at));
+            let after = ends.get(ends.partition_point(|&other| other <= end + MOMENT));
+            transfer.room = *after.unwrap_or(&last) - *before.unwrap_or(&first);
+        }
+        all
+    }
+
+    /// Whether chance alone would hardly have anything end so close to this one. Of moments that have nothing to do with
+    /// it, and to which it is the nearest on its rank, one end is as close as `apart` as often as four times that is part
+    /// of its room: half of the room is nearest to it, and closeness counts before and after it.
+    fn tells(&self, apart: Nanos) -> bool {
+        4 * ONE_IN * (apart + FINEST).0 <= self.room.0
+    }
 }
 
 /// Two transfers of different ranks that may be one, by the ranks' places and their own.
 struct Pair {
     apart: Nanos,
     ends: [(usize, usize); 2],
+    /// Whether chance would hardly have had either end so close to the other.
+    tells: [bool; 2],
 }
 
 /// Gives transfers the process groups that nothing names, if ranks are several stages of a pipeline, each of two ranks
@@ -72,26 +120,23 @@ impl Rank {
             let (start, end) = (kernel.start, kernel.end);
             match is_transfer.get(kernel.name.0 as usize) {
                 _ if !kernel.class.communicates() => {}
-                Some(true) => transfers.push(Transfer {
-                    start,
-                    end,
-                    kernel: place,
-                }),
+                Some(true) => transfers.push((place, start, end)),
                 _ => {
                     let key = (kernel.name, kernel.stream);
                     collectives.entry(key).or_default().push((start, end));
                 }
             }
         }
-        transfers.sort_by_key(|transfer| transfer.end);
-        let named = collectives.into_iter().map(|((name, stream), times)| {
+        let mut named = BTreeMap::<String, ByLabel>::new();
+        for ((name, stream), times) in collectives {
             let label = timeline.streams.get(usize::from(stream.0));
             let label = label.map_or_else(String::new, ToString::to_string);
-            ((timeline.names.get(name).into(), label), times)
-        });
+            let of_name = named.entry(timeline.names.get(name).into()).or_default();
+            of_name.entry(label).or_default().extend(times);
+        }
         Self {
-            collectives: named.collect(),
-            transfers,
+            collectives: named,
+            transfers: Transfer::all(transfers.into_iter(), recorded(timeline)),
         }
     }
 
@@ -107,30 +152,66 @@ impl Rank {
     }
 
     /// Whether the collectives of two ranks are mostly not the same ones. Of each name those of the rank with fewer count: a
-    /// recording that begins later or ends sooner than another lacks some.
+    /// recording that begins later or ends sooner than another lacks some. So they do of names that the other rank lacks.
     fn is_apart(&self, other: &Self) -> bool {
         /// Of fewer the next one is too far away, in another iteration, to tell how late a rank is.
         const FEW: usize = 8;
         let same = self.transfers_with(other);
-        let (mut all, mut apart) = (0, 0);
-        for (key, times) in &self.collectives {
-            let Some(others) = other.collectives.get(key) else {
-                continue;
-            };
+        let own_alone = alone(&self.collectives, &other.collectives);
+        let alone = own_alone.min(alone(&other.collectives, &self.collectives));
+        let counts = alone >= FEW || !same;
+        let (mut all, mut apart) = (alone, if counts { alone } else { 0 });
+        let mut none_is_shared = true;
+        let own = self.collectives.iter();
+        let shared = own.filter_map(|(name, own)| Some((own, other.collectives.get(name)?)));
+        for [times, others] in shared.flat_map(|(own, others)| by_label(own, others)) {
+            none_is_shared = false;
             let (few, many) = match times.len() <= others.len() {
                 true => (times, others),
                 false => (others, times),
             };
             all += few.len();
             apart += match few.len() {
-                FEW.. => apart_in_order(few, many),
+                FEW.. => apart_in_order(&few, &many),
                 _ if same => 0,
-                _ => few.len() - at_once(few, many),
+                _ => few.len() - at_once(&few, &many),
             };
         }
         // One may be of another iteration than the other rank's.
-        all > 1 && 2 * apart > all
+        (all > 1 || none_is_shared) && 2 * apart > all
     }
+}
+
+/// How many collectives of one rank have names that another lacks.
+fn alone(own: &BTreeMap<String, ByLabel>, others: &BTreeMap<String, ByLabel>) -> usize {
+    let own = own.iter().filter(|(name, _)| !others.contains_key(*name));
+    own.flat_map(|(_, times)| times.values())
+        .map(Vec::len)
+        .sum()
+}
+
+/// When the collectives of one name of two ranks start and end: by the labels of streams where both have the same ones,
+/// else all together, because profilers number streams by the process.
+fn by_label<'a>(one: &'a ByLabel, other: &'a ByLabel) -> Vec<[Times<'a>; 2]> {
+    if one.keys().eq(other.keys()) {
+        let both = one.values().zip(other.values());
+        return both
+            .map(|(one, other)| [one.into(), other.into()])
+            .collect();
+    }
+    let together = |of: &ByLabel| {
+        let mut times = of.values().flatten().copied().collect::<Vec<_>>();
+        times.sort_unstable();
+        times.into()
+    };
+    vec![[together(one), together(other)]]
+}
+
+/// From when to when a rank was recorded.
+fn recorded(timeline: &Timeline) -> (Nanos, Nanos) {
+    let first = timeline.kernels.iter().map(|kernel| kernel.start).min();
+    let last = timeline.kernels.iter().map(|kernel| kernel.end).max();
+    (first.unwrap_or_default(), last.unwrap_or_default())
 }
 
 /// How many of the first run while one of the second does, or so shortly before or after that transfers would count as
@@ -230,9 +311,13 @@ fn pairs(ranks: &[Rank], links: &[[usize; 2]]) -> Vec<Pair> {
         };
         for transfer in &own.transfers {
             let near = near(&other.transfers, transfer);
-            possible.extend(near.map(|near| Pair {
-                apart: Nanos((near.end.0 - transfer.end.0).abs()),
-                ends: [(one, transfer.kernel), (two, near.kernel)],
+            possible.extend(near.map(|near| {
+                let apart = Nanos((near.end.0 - transfer.end.0).abs());
+                Pair {
+                    apart,
+                    ends: [(one, transfer.kernel), (two, near.kernel)],
+                    tells: [near.tells(apart), transfer.tells(apart)],
+                }
             }));
         }
     }
@@ -263,13 +348,15 @@ fn near<'a>(others: &'a [Transfer], own: &Transfer) -> impl Iterator<Item = &'a 
     })
 }
 
-/// Whether most transfers of each rank are one with another's: else these are no stages that hand work on, or clocks
-/// can't be compared.
+/// Whether most transfers of each rank are one with another's, as chance would hardly have it: else these are no stages
+/// that hand work on, or clocks can't be compared, or transfers follow each other too closely to tell.
 fn most_are_pairs(ranks: &[Rank], pairs: &[Pair]) -> bool {
     let mut counts = vec![0; ranks.len()];
-    for (rank, _) in pairs.iter().flat_map(|pair| pair.ends) {
-        if let Some(count) = counts.get_mut(rank) {
-            *count += 1;
+    for pair in pairs {
+        for ((rank, _), tells) in pair.ends.into_iter().zip(pair.tells) {
+            if let Some(count) = counts.get_mut(rank).filter(|_| tells) {
+                *count += 1;
+            }
         }
     }
     let mut each = ranks.iter().zip(counts);
@@ -323,16 +410,81 @@ mod tests {
     use super::*;
 
     fn rank(transfers: impl Iterator<Item = (i64, i64)>) -> Rank {
-        let transfers = transfers
-            .enumerate()
-            .map(|(kernel, (start, end))| Transfer {
-                start: Nanos(start),
-                end: Nanos(end),
-                kernel,
-            });
+        let times = transfers.map(|(start, end)| (Nanos(start), Nanos(end)));
+        let times = (0..).zip(times).map(|(at, (start, end))| (at, start, end));
         Rank {
             collectives: BTreeMap::new(),
-            transfers: transfers.collect(),
+            transfers: Transfer::all(times, (Nanos(0), Nanos(1_000_000_000))),
+        }
+    }
+
+    /// A rank whose collectives have this name and label, one every millisecond from some time on.
+    fn with_collectives(name: &str, label: &str, from: i64) -> Rank {
+        let times = (0..20).map(|at| 1_000_000 * at + from);
+        let times = times.map(|start| (Nanos(start), Nanos(start + 10_000)));
+        let by_label = BTreeMap::from([(label.to_owned(), times.collect())]);
+        Rank {
+            collectives: BTreeMap::from([(name.to_owned(), by_label)]),
+            ..rank(std::iter::empty())
+        }
+    }
+
+    #[test]
+    fn ranks_whose_collectives_have_other_names_or_labels_are_compared() {
+        let one = with_collectives("ring", "20", 0);
+        assert!(!one.is_apart(&with_collectives("ring", "20", 3_000)));
+        // Streams of one stage are numbered as processes like.
+        assert!(!one.is_apart(&with_collectives("ring", "24", 3_000)));
+        assert!(one.is_apart(&with_collectives("ring", "24", 5_500_000)));
+        assert!(one.is_apart(&with_collectives("tree", "20", 3_000)));
+        // What one rank has besides tells nothing, what either has that the other lacks does.
+        let mut more = with_collectives("ring", "20", 3_000);
+        more.collectives
+            .extend(with_collectives("tree", "20", 0).collectives);
+        assert!(!one.is_apart(&more) && !more.is_apart(&one));
+        let both = |own: &str| {
+            let mut both = with_collectives(own, "20", 0);
+            let few = (Nanos(19_500_000), Nanos(19_600_000));
+            let few = BTreeMap::from([("20".to_owned(), vec![few])]);
+            both.collectives.insert("gradients".to_owned(), few);
+            both
+        };
+        assert!(both("ring").is_apart(&both("tree")));
+    }
+
+    #[test]
+    fn ends_that_agree_by_chance_are_no_evidence() {
+        // One every so many nanoseconds, half of that more or less, by a generator of its own.
+        let series = |seed: u64, spacing: i64| {
+            let mut state = seed;
+            let mut at = 0;
+            let length = (spacing / 4).min(60_000);
+            let ends = (0..400).map(move |_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                at += spacing / 2 + (state >> 33) as i64 % spacing;
+                (at - length, at)
+            });
+            Vec::from_iter(ends)
+        };
+        let later = |of: &[(i64, i64)], by: i64| {
+            rank(of.iter().map(move |(start, end)| (start + by, end + by)))
+        };
+        for seed in 0..50 {
+            for spacing in [10_000, 50_000, 100_000, 200_000] {
+                let ranks = [series(seed, spacing), series(1_000 + seed, spacing)];
+                let ranks = ranks.map(|of| rank(of.into_iter()));
+                let pairs = pairs(&ranks, &[[0, 1]]);
+                assert!(!most_are_pairs(&ranks, &pairs), "{seed} {spacing}");
+            }
+            // The two ends of the same transfers.
+            for (spacing, apart) in [(300_000, 1_000), (1_500_000, 8_000), (5_000_000, 40_000)] {
+                let one = series(seed, spacing);
+                let ranks = [later(&one, 0), later(&one, apart)];
+                let pairs = pairs(&ranks, &[[0, 1]]);
+                assert!(most_are_pairs(&ranks, &pairs), "{seed} {spacing}");
+            }
         }
     }
 
@@ -358,8 +510,8 @@ mod tests {
             let mut one = rank(std::iter::once((first, first + 10)));
             let times = (0..3).map(|nth| first + 10_000_000 * nth);
             let times = times.map(|start| (Nanos(start), Nanos(start + 10)));
-            let key = ("all".to_owned(), String::new());
-            one.collectives.insert(key, times.collect());
+            let by_label = BTreeMap::from([(String::new(), times.collect())]);
+            one.collectives.insert("all".to_owned(), by_label);
             one
         };
         assert_eq!(
