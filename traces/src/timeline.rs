@@ -297,6 +297,24 @@ impl Timeline {
         self.collectives.get(kernel.collective?.0.get() as usize)
     }
 
+    /// Makes what is told of the collective of the kernel at this place another thing.
+    pub(crate) fn tell_collective(
+        &mut self,
+        place: usize,
+        told: impl FnOnce(Collective) -> Collective,
+    ) {
+        let next = u32::try_from(self.collectives.len()).ok();
+        let kernel = self.kernels.get(place).copied();
+        let (Some(next), Some(kernel)) = (next.and_then(NonMax::new), kernel) else {
+            return;
+        };
+        let told = told(self.collective_of(&kernel).cloned().unwrap_or_default());
+        self.collectives.push(told);
+        if let Some(kernel) = self.kernels.get_mut(place) {
+            kernel.collective = Some(CollectiveId(next));
+        }
+    }
+
     /// How many blocks of threads a launch of this name has on average, where the trace tells.
     #[must_use]
     pub fn blocks_of(&self, name: &str) -> Option<f64> {

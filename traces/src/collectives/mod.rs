@@ -200,7 +200,11 @@ fn find<'a>(timelines: &'a [Timeline], groups: &'a Groups) -> Search<'a> {
         let own = timelines.get(group.range.clone()).unwrap_or_default();
         let by_stream = by_stream(own);
         let first = u32::try_from(group.range.start).unwrap_or(u32::MAX);
+        // Where times tell the stages, those of transfers that they don't tell go to other stages as well.
+        let is_seen_stage = group.stage.is_some() && groups.stages_are_seen();
         for (rank, timeline) in (first..).zip(own) {
+            let names = timeline.names.iter().filter(|_| is_seen_stage);
+            let lost = Vec::from_iter(names.map(is_transfer));
             let mut counts = HashMap::<u32, u64>::new();
             // There are millions of kernels, and few names.
             let mut plain = HashMap::<(NameId, StreamId, Option<NonMax>), u32>::new();
@@ -216,6 +220,7 @@ fn find<'a>(timelines: &'a [Timeline], groups: &'a Groups) -> Search<'a> {
                         let bucket = search.bucket(scope, group.range.len());
                         (bucket, told.sequence.filter(|_| sequenced))
                     }
+                    None if lost.get(kernel.name.0 as usize) == Some(&true) => continue,
                     None => {
                         let key = (kernel.name, kernel.stream, search.iteration(kernel));
                         let bucket = plain.entry(key).or_insert_with(|| {

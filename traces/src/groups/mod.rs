@@ -2,6 +2,7 @@
 //! that run the same kernels. docs/analyze.md has the definitions.
 
 mod communicators;
+mod replicas;
 mod seen;
 
 use std::collections::BTreeMap;

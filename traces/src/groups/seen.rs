@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use litd_units::Nanos;
 
+use super::replicas;
 use crate::collectives::is_transfer;
-use crate::timeline::{Collective, CollectiveId, NonMax, Timeline};
+use crate::timeline::{Collective, Timeline};
 
 /// What the process groups that are found here are said to be for.
 pub(super) const DESCRIPTION: &str = "pipeline, seen by which transfers end together";
 
 /// Both ends of a transfer end within this time.
-const TOGETHER: Nanos = Nanos(50_000);
+pub(super) const TOGETHER: Nanos = Nanos(50_000);
 /// Transfers of one rank that end within this time count as one moment: kernels that wait for the same thing end so.
-const MOMENT: Nanos = Nanos(5_000);
+pub(super) const MOMENT: Nanos = Nanos(5_000);
 /// No two kernels are known to end closer than this.
 const FINEST: Nanos = Nanos(1_000);
 /// Ends that agree better than one in so many would by chance are evidence.
@@ -35,27 +36,36 @@ struct Rank {
     transfers: Vec<Transfer>,
 }
 
+/// A kernel that ends together with one of another rank.
 #[derive(Clone, Copy)]
-struct Transfer {
-    start: Nanos,
-    end: Nanos,
-    kernel: usize,
+pub(super) struct Transfer {
+    pub(super) start: Nanos,
+    pub(super) end: Nanos,
+    pub(super) kernel: usize,
+    /// What both have in common besides.
+    pub(super) kind: u32,
     /// From the end before it to that after it on its rank.
-    room: Nanos,
+    pub(super) room: Nanos,
 }
 
 impl Transfer {
     /// So many, in the order of their ends, in a recording of this length.
     fn all(
         times: impl Iterator<Item = (usize, Nanos, Nanos)>,
-        (first, last): (Nanos, Nanos),
+        recorded: (Nanos, Nanos),
     ) -> Vec<Self> {
-        let mut all = Vec::from_iter(times.map(|(kernel, start, end)| Self {
+        let all = times.map(|(kernel, start, end)| Self {
             start,
             end,
             kernel,
+            kind: 0,
             room: Nanos::ZERO,
-        }));
+        });
+        Self::with_room(all.collect(), recorded)
+    }
+
+    /// The same of which room is not known yet.
+    pub(super) fn with_room(mut all: Vec<Self>, (first, last): (Nanos, Nanos)) -> Vec<Self> {
         all.sort_by_key(|transfer| transfer.end);
         let ends = Vec::from_iter(all.iter().map(|transfer| transfer.end));
         for transfer in &mut all {
@@ -77,9 +87,9 @@ impl Transfer {
 }
 
 /// Two transfers of different ranks that may be one, by the ranks' places and their own.
-struct Pair {
+pub(super) struct Pair {
     apart: Nanos,
-    ends: [(usize, usize); 2],
+    pub(super) ends: [(usize, usize); 2],
     /// Whether chance would hardly have had either end so close to the other.
     tells: [bool; 2],
 }
@@ -100,13 +110,17 @@ pub(super) fn name_stages(timelines: &mut [Timeline]) -> bool {
     }
     // Several replicas may have each a pipeline of their own: as many sets lie between two stages.
     let mut steps = (1..=sets.len() / 2).filter(|step| sets.len().is_multiple_of(*step));
+    let transfers = Vec::from_iter(ranks.iter().map(|rank| &rank.transfers[..]));
     let pairs = steps.find_map(|step| {
         let links = links(&sets, step);
-        let pairs = pairs(&ranks, &links);
-        most_are_pairs(&ranks, &pairs).then_some((step, pairs))
+        let pairs = pairs(&transfers, &links);
+        most_are_pairs(&transfers, &pairs).then_some((step, pairs))
     });
     if let Some((step, pairs)) = &pairs {
         tell(timelines, &chains(&sets, *step), pairs);
+        for stage in sets.chunks(*step) {
+            replicas::name(timelines, &stage.concat());
+        }
     }
     pairs.is_some()
 }
@@ -208,7 +222,7 @@ fn by_label<'a>(one: &'a ByLabel, other: &'a ByLabel) -> Vec<[Times<'a>; 2]> {
 }
 
 /// From when to when a rank was recorded.
-fn recorded(timeline: &Timeline) -> (Nanos, Nanos) {
+pub(super) fn recorded(timeline: &Timeline) -> (Nanos, Nanos) {
     let first = timeline.kernels.iter().map(|kernel| kernel.start).min();
     let last = timeline.kernels.iter().map(|kernel| kernel.end).max();
     (first.unwrap_or_default(), last.unwrap_or_default())
@@ -303,14 +317,14 @@ fn links(sets: &[Vec<usize>], step: usize) -> Vec<[usize; 2]> {
 }
 
 /// Which transfers of neighbours are one: those that run at once and end together, the closest first.
-fn pairs(ranks: &[Rank], links: &[[usize; 2]]) -> Vec<Pair> {
+pub(super) fn pairs(ranks: &[&[Transfer]], links: &[[usize; 2]]) -> Vec<Pair> {
     let mut possible = Vec::new();
     for &[one, two] in links {
         let (Some(own), Some(other)) = (ranks.get(one), ranks.get(two)) else {
             continue;
         };
-        for transfer in &own.transfers {
-            let near = near(&other.transfers, transfer);
+        for transfer in *own {
+            let near = near(other, transfer);
             possible.extend(near.map(|near| {
                 let apart = Nanos((near.end.0 - transfer.end.0).abs());
                 Pair {
@@ -344,13 +358,13 @@ fn near<'a>(others: &'a [Transfer], own: &Transfer) -> impl Iterator<Item = &'a 
     let both = sooner.chain(later.iter().take(MOST));
     both.filter(move |other| {
         let together = other.end >= own.end - TOGETHER && other.end <= own.end + TOGETHER;
-        together && other.start <= own.end && own.start <= other.end
+        together && other.kind == own.kind && other.start <= own.end && own.start <= other.end
     })
 }
 
 /// Whether most transfers of each rank are one with another's, as chance would hardly have it: else these are no stages
 /// that hand work on, or clocks can't be compared, or transfers follow each other too closely to tell.
-fn most_are_pairs(ranks: &[Rank], pairs: &[Pair]) -> bool {
+pub(super) fn most_are_pairs(ranks: &[&[Transfer]], pairs: &[Pair]) -> bool {
     let mut counts = vec![0; ranks.len()];
     for pair in pairs {
         for ((rank, _), tells) in pair.ends.into_iter().zip(pair.tells) {
@@ -360,7 +374,7 @@ fn most_are_pairs(ranks: &[Rank], pairs: &[Pair]) -> bool {
         }
     }
     let mut each = ranks.iter().zip(counts);
-    each.all(|(rank, count)| 2 * count > rank.transfers.len())
+    each.all(|(rank, count)| 2 * count > rank.len())
 }
 
 /// Writes into the timelines what a profiler that names process groups would have.
@@ -382,25 +396,15 @@ fn tell(timelines: &mut [Timeline], chains: &[Vec<usize>], pairs: &[Pair]) {
             else {
                 continue;
             };
-            let known = timeline.kernels.get(kernel);
-            let known = known.and_then(|known| timeline.collective_of(known));
-            let next = u32::try_from(timeline.collectives.len()).ok();
-            let Some(next) = next.and_then(NonMax::new) else {
-                continue;
-            };
-            let told = Collective {
+            timeline.tell_collective(kernel, |known| Collective {
                 process_group: Some(group.0.clone()),
                 description: Some(description.clone()),
                 ranks: group.1.clone(),
                 peer: Some(number(other)),
                 sequence: Some(sequence),
                 name: None,
-                ..known.cloned().unwrap_or_default()
-            };
-            if let Some(kernel) = timeline.kernels.get_mut(kernel) {
-                kernel.collective = Some(CollectiveId(next));
-                timeline.collectives.push(told);
-            }
+                ..known
+            });
         }
     }
 }
@@ -416,6 +420,11 @@ mod tests {
             collectives: BTreeMap::new(),
             transfers: Transfer::all(times, (Nanos(0), Nanos(1_000_000_000))),
         }
+    }
+
+    fn are_one(ranks: &[Rank; 2]) -> bool {
+        let ranks = ranks.each_ref().map(|rank| &rank.transfers[..]);
+        most_are_pairs(&ranks, &pairs(&ranks, &[[0, 1]]))
     }
 
     /// A rank whose collectives have this name and label, one every millisecond from some time on.
@@ -475,15 +484,13 @@ mod tests {
             for spacing in [10_000, 50_000, 100_000, 200_000] {
                 let ranks = [series(seed, spacing), series(1_000 + seed, spacing)];
                 let ranks = ranks.map(|of| rank(of.into_iter()));
-                let pairs = pairs(&ranks, &[[0, 1]]);
-                assert!(!most_are_pairs(&ranks, &pairs), "{seed} {spacing}");
+                assert!(!are_one(&ranks), "{seed} {spacing}");
             }
             // The two ends of the same transfers.
             for (spacing, apart) in [(300_000, 1_000), (1_500_000, 8_000), (5_000_000, 40_000)] {
                 let one = series(seed, spacing);
                 let ranks = [later(&one, 0), later(&one, apart)];
-                let pairs = pairs(&ranks, &[[0, 1]]);
-                assert!(most_are_pairs(&ranks, &pairs), "{seed} {spacing}");
+                assert!(are_one(&ranks), "{seed} {spacing}");
             }
         }
     }
@@ -497,9 +504,10 @@ mod tests {
                 .all(|own| near(&same.transfers, own).count() <= 16)
         );
         let ranks = [same, rank((0..50_000).map(|_| (0, 10)))];
-        assert!(!most_are_pairs(&ranks, &pairs(&ranks, &[[0, 1]])));
+        assert!(!are_one(&ranks));
         // Where they end one after the other, all are found.
         let ranks = [0, 3].map(|late| rank((0..1000).map(|at| (100 * at, 100 * at + 90 + late))));
+        let ranks = ranks.each_ref().map(|rank| &rank.transfers[..]);
         assert_eq!(pairs(&ranks, &[[0, 1]]).len(), 1000);
     }
 

@@ -180,6 +180,10 @@ fn stages_of_several_ranks_are_told_apart_where_no_process_group_is_named() {
         ("pp2tp4", &[&[0, 1, 2, 3][..], &[4, 5, 6, 7]][..]),
         ("pp4dp2", &[&[0, 1], &[2, 3], &[4, 5], &[6, 7]]),
         ("pp2tp2dp2", &[&[0, 1, 2, 3], &[4, 5, 6, 7]]),
+        (
+            "pp2tp2dp4",
+            &[&[0, 1, 2, 3, 4, 5, 6, 7], &[8, 9, 10, 11, 12, 13, 14, 15]],
+        ),
     ] {
         let ranks = parts.iter().map(|part| part.len()).sum::<usize>();
         for slow in 0..ranks {
@@ -188,10 +192,6 @@ fn stages_of_several_ranks_are_told_apart_where_no_process_group_is_named() {
             assert_eq!(Vec::from_iter(groups), parts, "{spec}");
             let stages = report.groups.iter().map(|group| group.stage);
             assert!(stages.eq((0..).take(parts.len()).map(Some)), "{spec}");
-            // Collectives of one replica count as those of all ranks of its stage: who waits there is not known.
-            if spec == "pp2tp2dp2" {
-                continue;
-            }
             for group in &report.groups {
                 let slow = u32::try_from(slow).unwrap();
                 let own = group.ranks.contains(&slow).then_some(slow);
@@ -241,6 +241,61 @@ fn cutting_at_a_kernel_leaves_waits_between_stages_as_they_are() {
         };
         assert_eq!(waits(&cut), waits(&whole), "{spec} cut at {name}");
         assert!(waits(&cut).iter().all(|wait| wait.2.unwrap().0 > 0));
+    }
+}
+
+#[test]
+fn replicas_of_a_stage_wait_as_the_process_groups_that_were_recorded_say() {
+    for spec in ["pp2tp2dp2", "pp2tp2dp4", "pp4tp2dp2"] {
+        for seed in 0..3 {
+            let waits = |timelines| {
+                let report = analysed(timelines);
+                let each = report.ranks.iter();
+                Vec::from_iter(each.map(|rank| (rank.rank, rank.wait_ns, rank.stage_wait_ns)))
+            };
+            let mut named = run(spec, Some(2), seed);
+            for timeline in &mut named {
+                timeline.iterations.clear();
+                for kernel in &mut timeline.kernels {
+                    kernel.iteration = None;
+                }
+            }
+            let named = waits(named);
+            let seen = waits(unnamed(spec, Some(2), seed));
+            for (named, seen) in named.iter().zip(&seen) {
+                assert_eq!(named.0, seen.0);
+                for (named, seen) in [(named.1, seen.1), (named.2, seen.2)] {
+                    let [named, seen] = [named, seen].map(|wait| wait.unwrap().0 as f64);
+                    let off = (named - seen).abs() / named.max(1e6);
+                    assert!(off < 0.05, "{spec} {seed}: {named} and {seen}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn transfers_whose_other_end_is_not_seen_count_as_nobodys() {
+    let timelines = unnamed("pp2tp4", None, 3);
+    // One end of each third transfer ends too late to be one with the other, or was not recorded.
+    let [late, lost] = [false, true].map(|lost| {
+        let mut timelines = timelines.clone();
+        for timeline in &mut timelines[4..] {
+            let names = timeline.names.iter().map(|name| name.contains("SendRecv"));
+            let names = Vec::from_iter(names);
+            let mut count = 0;
+            timeline.kernels.retain_mut(|kernel| {
+                let third = names[kernel.name.0 as usize] && count % 3 == 0;
+                count += usize::from(names[kernel.name.0 as usize]);
+                kernel.end.0 += i64::from(third) * 80_000;
+                !(third && lost)
+            });
+        }
+        analysed(timelines)
+    });
+    assert_eq!(late.groups.len(), 2);
+    for (late, lost) in late.ranks.iter().zip(&lost.ranks) {
+        assert_eq!(late.wait_ns, lost.wait_ns, "{}", late.rank);
     }
 }
 
