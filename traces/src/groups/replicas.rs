@@ -20,7 +20,14 @@ pub(super) fn name(timelines: &mut [Timeline], stage: &[usize]) {
     let mut names = HashMap::new();
     let own = stage.iter().filter_map(|&place| timelines.get(place));
     let ranks = Vec::from_iter(own.map(|timeline| collectives(timeline, &mut names)));
-    let Some(replicas) = replicas(&ranks) else {
+    // Replicas that begin at once stay close to each other for a while, and further apart than the ends of one collective.
+    let mut within = (0..4).map(|halved| Nanos(TOGETHER.0 >> halved));
+    let sets = within.find_map(|within| {
+        let sets = replicas(&ranks, within)?;
+        let size = sets.first().map_or(0, Vec::len);
+        sets.iter().all(|one| one.len() == size).then_some(sets)
+    });
+    let Some(replicas) = sets.filter(|sets| sets.len() > 1) else {
         return;
     };
     let size = replicas.first().map_or(0, Vec::len);
@@ -111,16 +118,17 @@ fn collectives(timeline: &Timeline, names: &mut HashMap<String, u32>) -> Vec<Tra
     Transfer::with_room(all.collect(), recorded(timeline))
 }
 
-/// Ranks most of whose collectives end together, by their places; none if these are not several sets of one size, of two
-/// ranks or more.
-fn replicas(ranks: &[Vec<Transfer>]) -> Option<Vec<Vec<usize>>> {
+/// Ranks most of whose collectives end within so much of each other, by their places; none if some of these are alone.
+fn replicas(ranks: &[Vec<Transfer>], within: Nanos) -> Option<Vec<Vec<usize>>> {
     let mut all = Vec::<Vec<usize>>::new();
     for (place, own) in ranks.iter().enumerate() {
         let joins = |replica: &&mut Vec<usize>| {
             let first = replica.first().and_then(|&first| ranks.get(first));
             first.is_some_and(|first| {
                 let both = [&first[..], &own[..]];
-                most_are_pairs(&both, &pairs(&both, &[[0, 1]]))
+                let mut pairs = pairs(&both, &[[0, 1]]);
+                pairs.retain(|pair| pair.apart <= within);
+                most_are_pairs(&both, &pairs)
             })
         };
         let too_many = 2 * all.len() >= ranks.len();
@@ -131,9 +139,7 @@ fn replicas(ranks: &[Vec<Transfer>]) -> Option<Vec<Vec<usize>>> {
             None => all.push(vec![place]),
         }
     }
-    let size = all.first().map_or(0, Vec::len);
-    let several = all.len() > 1 && size > 1 && all.iter().all(|replica| replica.len() == size);
-    several.then_some(all)
+    all.iter().all(|replica| replica.len() > 1).then_some(all)
 }
 
 /// Which kernels of all of these ranks may be one collective: those that end together with one of the first rank's.

@@ -88,7 +88,7 @@ impl Transfer {
 
 /// Two transfers of different ranks that may be one, by the ranks' places and their own.
 pub(super) struct Pair {
-    apart: Nanos,
+    pub(super) apart: Nanos,
     pub(super) ends: [(usize, usize); 2],
     /// Whether chance would hardly have had either end so close to the other.
     tells: [bool; 2],
