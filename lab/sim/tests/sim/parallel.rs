@@ -244,32 +244,52 @@ fn cutting_at_a_kernel_leaves_waits_between_stages_as_they_are() {
     }
 }
 
+/// Ends up to so much later than the simulator has them, which has them all at one moment, and without what the
+/// iterations are.
+fn spread(mut timelines: Vec<Timeline>, by: i64) -> Vec<Timeline> {
+    let mut state = 1_u64;
+    for timeline in &mut timelines {
+        timeline.iterations.clear();
+        for kernel in &mut timeline.kernels {
+            kernel.iteration = None;
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            if kernel.class.communicates() {
+                kernel.end.0 += (state >> 33) as i64 % by;
+            }
+        }
+    }
+    timelines
+}
+
+/// How far the waits of ranks without names are from those with them, as a share, at most.
+fn waits_off(spec: &str, seed: u64, by: i64) -> f64 {
+    let waits =
+        |timelines| {
+            let each = analysed(timelines).ranks;
+            let each = each.into_iter();
+            Vec::from_iter(each.flat_map(|rank| {
+                [rank.wait_ns, rank.stage_wait_ns].map(|wait| wait.unwrap().0 as f64)
+            }))
+        };
+    let named = waits(spread(run(spec, Some(2), seed), by));
+    let seen = waits(spread(unnamed(spec, Some(2), seed), by));
+    assert_eq!(named.len(), seen.len());
+    let both = named.iter().zip(&seen);
+    let off = both.map(|(named, seen)| (named - seen).abs() / named.max(1e6));
+    off.fold(0.0, f64::max)
+}
+
 #[test]
 fn replicas_of_a_stage_wait_as_the_process_groups_that_were_recorded_say() {
     for spec in ["pp2tp2dp2", "pp2tp2dp4", "pp4tp2dp2"] {
         for seed in 0..3 {
-            let waits = |timelines| {
-                let report = analysed(timelines);
-                let each = report.ranks.iter();
-                Vec::from_iter(each.map(|rank| (rank.rank, rank.wait_ns, rank.stage_wait_ns)))
-            };
-            let mut named = run(spec, Some(2), seed);
-            for timeline in &mut named {
-                timeline.iterations.clear();
-                for kernel in &mut timeline.kernels {
-                    kernel.iteration = None;
-                }
-            }
-            let named = waits(named);
-            let seen = waits(unnamed(spec, Some(2), seed));
-            for (named, seen) in named.iter().zip(&seen) {
-                assert_eq!(named.0, seen.0);
-                for (named, seen) in [(named.1, seen.1), (named.2, seen.2)] {
-                    let [named, seen] = [named, seen].map(|wait| wait.unwrap().0 as f64);
-                    let off = (named - seen).abs() / named.max(1e6);
-                    assert!(off < 0.05, "{spec} {seed}: {named} and {seen}");
-                }
-            }
+            let off = waits_off(spec, seed, 1);
+            assert!(off < 0.05, "{spec} {seed}: {off}");
+            // A collective of real ranks ends within microseconds.
+            let off = waits_off(spec, seed, 8_000);
+            assert!(off < 0.6, "{spec} {seed}: {off}");
         }
     }
 }
