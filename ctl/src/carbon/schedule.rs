@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
     /// The deadline, in hours after the start [default: 1.25 times the time of the fastest
-    /// configuration, rounded up to whole hours]
+    /// configuration, rounded up to whole hours, or its whole windows if those end later]
     #[arg(long, value_name = "D", value_parser = input::hours)]
     deadline_hours: Option<Seconds>,
     /// The policy that chooses configurations
