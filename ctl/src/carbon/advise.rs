@@ -57,7 +57,9 @@ Examples:
 Exit status:
   0    what runs now may run on
   2    the command line or a file is wrong
-  10   another configuration is to run now: it is printed";
+  10   another configuration is to run now: it is printed
+
+Neither status says whether the deadline can be met: the reason does, and in_time with --json.";
 /// Another configuration is to run.
 pub const SWITCH: u8 = 10;
 
