@@ -7,7 +7,7 @@ use std::error::Error;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -112,6 +112,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     fs::create_dir_all(&args.state)
         .map_err(|error| format!("{}: {error}", args.state.display()))?;
+    can_be_written(&args.out)?;
     let (mut points, mut switches) = (Vec::new(), Vec::new());
     let mut asked: Option<Instant> = None;
     let mut left_out = Vec::new();
@@ -137,13 +138,18 @@ pub fn run(args: &Args) -> Outcome {
             }
             measured => measured.map_err(|error| format!("{configuration}: {error}"))?,
         };
-        ended?;
+        if let Err(error) = ended {
+            output::note(&format!("{configuration}: {error}: it was killed"));
+            asked = None;
+        }
         switches.extend(measured.switch.map(|it| it.0));
         points.push(Point {
             configuration,
             power: measured.power,
             rate: TokensPerSecond(args.tokens_per_iteration.0 / measured.iteration.0),
         });
+        // What was measured is there whatever happens to the next one.
+        write(&args.out, &profile(&points, &switches)?)?;
     }
     if points.is_empty() {
         return Err(format!(
@@ -152,12 +158,36 @@ pub fn run(args: &Args) -> Outcome {
         )
         .into());
     }
+    output::text(&table(args, &profile(&points, &switches)?))
+}
+
+/// Whether a profile can be written there is tried before the first launch, and not after an hour.
+fn can_be_written(path: &Path) -> Outcome {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    let tried = fs::write(beside, "").and_then(|()| fs::remove_file(beside));
+    tried.map_err(|error| format!("--out {}: {error}", path.display()))?;
+    match path.is_dir() {
+        true => Err(format!(
+            "--out {}: it is a folder, and must be a file",
+            path.display()
+        )
+        .into()),
+        false => Ok(()),
+    }
+}
+
+/// What was measured, with the mean of what switches took.
+fn profile(points: &[Point], switches: &[f64]) -> Fallible<Profile> {
     let mean = switches.iter().sum::<f64>() / switches.len().max(1) as f64;
     let switch = (!switches.is_empty()).then_some(Seconds(mean));
-    let profile = Profile::new(points, switch)?;
-    let file = &args.out;
-    fs::write(file, profile.to_csv()).map_err(|error| format!("{}: {error}", file.display()))?;
-    output::text(&table(args, &profile))
+    Ok(Profile::new(points.to_vec(), switch)?)
+}
+
+fn write(path: &Path, profile: &Profile) -> Outcome {
+    let written = fs::write(path, profile.to_csv());
+    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 /// The profile with energy for each iteration and token (section 3).

@@ -77,6 +77,34 @@ fn a_power_that_can_not_be_is_refused_before_anything_is_launched() {
     assert!(!folder.path().join("launched").exists());
 }
 
+/// Nothing that was measured is lost: a place that can't be written to is refused before the first launch, and a job that
+/// does not end when it is asked to costs the time of a switch alone.
+#[test]
+fn what_was_measured_is_kept() {
+    let folder = folder();
+    let deaf = LOGGING.replace(
+        "! -e \"$LITD_CARBON_CHECKPOINT\"",
+        "$LITD_TP = 1 -o ! -e \"$LITD_CARBON_CHECKPOINT\"",
+    );
+    assert_ne!(deaf, LOGGING);
+    fs::write(
+        folder.path().join("job.sh"),
+        format!("touch launched\n{deaf}"),
+    )
+    .unwrap();
+    let options =
+        "--gpus 2 --only 1,2,1 --only 2,1,1 --seconds 0.3 --warm-up 0.2 --power 300 --patience 2";
+    let nowhere = profile(options).replace("measured.csv", "nowhere/measured.csv");
+    let told = refused(&carbon(folder.path(), &nowhere).output().unwrap());
+    assert!(told.contains("--out nowhere/measured.csv"), "{told}");
+    assert!(!folder.path().join("launched").exists());
+    let output = carbon(folder.path(), &profile(options)).output().unwrap();
+    let told = said(&output);
+    assert!(told.contains("did not end when it was asked"), "{told}");
+    let csv = read(&folder.path().join("measured.csv"));
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+}
+
 /// Where litd runs, power is what it reads from the node's GPUs.
 #[test]
 fn power_is_what_litd_reads() {
