@@ -293,8 +293,13 @@ impl<'a> Runner<'a> {
                 ),
                 None => "if it hangs, end it, or give --hang-hours".to_owned(),
             };
+            let progress = &self.args.progress;
+            let place = match progress.exists() {
+                true => String::new(),
+                false => format!(" ({} is not there)", progress.display()),
+            };
             format!(
-                "the job has written no checkpoint for {:.2} h, and whether it trains is not known: {then}",
+                "the job has written no checkpoint for {:.2} h{place}, and whether it trains is not known: {then}",
                 silent.hours()
             )
         });
@@ -422,11 +427,13 @@ impl<'a> Runner<'a> {
         let deadline = self.state.deadline;
         if action == Action::GiveUp {
             let failures = output::count(u64::from(self.args.failures), "time");
-            let hint = match self.args.progress.exists() {
-                true => "Started again, litctl goes on from there".to_owned(),
-                false => format!(
+            let progress = &self.args.progress;
+            let hint = match progress::read(progress, None, self.args.tokens.0) {
+                Err(error) => error.to_string(),
+                Ok(_) if progress.exists() => "Started again, litctl goes on from there".to_owned(),
+                Ok(_) => format!(
                     "{} is not there: the job is to write the tokens of each checkpoint into it (--progress)",
-                    self.args.progress.display()
+                    progress.display()
                 ),
             };
             return Err(format!(

@@ -112,6 +112,10 @@ fn a_progress_file_that_is_never_there_is_named_when_the_job_is_given_up() {
     let stand = Stand::new("exit 1\n");
     let stderr = refused(&stand.run("--failures 1"));
     assert!(stderr.contains("tokens is not there"), "{stderr}");
+    let stand = Stand::new("echo 1,000 > tokens\n");
+    let stderr = refused(&stand.run("--failures 1"));
+    let told = "\"1,000\" must be a number of tokens";
+    assert!(stderr.contains(told), "{stderr}");
 }
 
 /// A state that can't be written stops neither job nor runner, and is written once it can be.
