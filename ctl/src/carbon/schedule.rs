@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use litd_carbon::solve::{Effort, Solution, solve};
 use litd_carbon::{
     Configuration, Factor, Forecasts, Job, Plan, Problem, Profile, Series, Skill, Start, Trace,
@@ -150,6 +150,20 @@ fn job(args: &Args, profile: &Profile) -> Result<Job, Box<dyn Error>> {
     )?)
 }
 
+/// A forecast counts until a newer one is issued, however old it is.
+fn tell_of_an_old_forecast(forecasts: &Forecasts, start: Timestamp) {
+    const OLD: SignedDuration = SignedDuration::from_hours(24);
+    if let Some(newest) = forecasts.newest(start)
+        && start.duration_since(newest.at) > OLD
+    {
+        output::note(&format!(
+            "the newest forecast at the start was issued at {}, {:.0} h before",
+            newest.at,
+            start.duration_since(newest.at).as_secs_f64() / 3600.0
+        ));
+    }
+}
+
 fn choose(
     args: &Args,
     problem: &Problem,
@@ -171,6 +185,7 @@ fn choose(
             let path = args.forecast.as_ref();
             let path = path.ok_or("--forecast is missing: mpc decides with forecasts")?;
             let forecasts = asker::forecasts(path, trace, args.factor)?;
+            tell_of_an_old_forecast(&forecasts, args.start);
             let plan = mpc(args, problem, series, &forecasts);
             judge(
                 problem,

@@ -123,6 +123,14 @@ fn forecasts_of_another_zone_or_factor_are_refused() {
     let unknown = schedule(folder.path(), "mpc", job);
     let said = said(&unknown);
     assert!(said.contains("do not say their zone and factor"), "{said}");
+    assert!(!said.contains("h before"), "{said}");
+    fs::write(
+        &path,
+        text.replace("2030-01-01T00:00:00Z,", "2029-12-28T00:00:00Z,"),
+    )
+    .unwrap();
+    let said = super::said(&schedule(folder.path(), "mpc", job));
+    assert!(said.contains("2029-12-28T00:00:00Z, 96 h before"), "{said}");
     let of = |zone: &str, factor: &str| {
         let mut lines = text.lines();
         let mut named = format!("{},zone,factor\n", lines.next().unwrap());
