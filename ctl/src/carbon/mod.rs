@@ -41,6 +41,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     match &args.command {
         Command::Schedule(args) => schedule::run(args, json),
         Command::Advise(args) => advise::run(args, json),
+        // What asks for JSON and gets text would fail later, and not here.
+        _ if json => Err("--json: run, follow and profile print text alone; leave it out".into()),
         Command::Run(args) => run::run(args),
         Command::Follow(args) => follow::run(args),
         Command::Profile(args) => profile::run(args),

@@ -163,6 +163,14 @@ fn a_runner_that_is_told_to_stop_leaves_a_checkpoint_and_no_job() {
 }
 
 #[test]
+fn what_prints_text_alone_refuses_to_print_json() {
+    let stand = Stand::new(JOB);
+    let said = refused(&stand.run("--json"));
+    assert!(said.contains("print text alone"), "{said}");
+    assert!(!stand.path("log").exists());
+}
+
+#[test]
 fn a_dry_run_starts_nothing() {
     let stand = Stand::new(JOB);
     let mut dry = stand.command("--dry-run", &["touch", "started-{tp}"]);
