@@ -116,6 +116,7 @@ pub fn run(args: &Args) -> Outcome {
     let (mut points, mut switches) = (Vec::new(), Vec::new());
     let mut asked: Option<Instant> = None;
     let mut left_out = Vec::new();
+    let mut measured_until_now = None;
     for (number, &configuration) in wanted.iter().enumerate() {
         output::note(&format!(
             "{configuration} ({} of {})",
@@ -149,16 +150,19 @@ pub fn run(args: &Args) -> Outcome {
             rate: TokensPerSecond(args.tokens_per_iteration.0 / measured.iteration.0),
         });
         // What was measured is there whatever happens to the next one.
-        write(&args.out, &profile(&points, &switches)?)?;
+        let profile = profile(&points, &switches)?;
+        fs::write(&args.out, profile.to_csv())
+            .map_err(|error| format!("{}: {error}", args.out.display()))?;
+        measured_until_now = Some(profile);
     }
-    if points.is_empty() {
-        return Err(format!(
+    match measured_until_now {
+        Some(profile) => output::text(&table(args, &profile)),
+        None => Err(format!(
             "no configuration could be measured: {}",
             left_out.join("; ")
         )
-        .into());
+        .into()),
     }
-    output::text(&table(args, &profile(&points, &switches)?))
 }
 
 /// Whether a profile can be written there is tried before the first launch, and not after an hour.
@@ -183,11 +187,6 @@ fn profile(points: &[Point], switches: &[f64]) -> Fallible<Profile> {
     let mean = switches.iter().sum::<f64>() / switches.len().max(1) as f64;
     let switch = (!switches.is_empty()).then_some(Seconds(mean));
     Ok(Profile::new(points.to_vec(), switch)?)
-}
-
-fn write(path: &Path, profile: &Profile) -> Outcome {
-    let written = fs::write(path, profile.to_csv());
-    Ok(written.map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
 /// The profile with energy for each iteration and token (section 3).

@@ -157,8 +157,8 @@ impl Skill {
 
 /// The least number of whole steps that is no shorter than [`PACE`], in seconds.
 fn pace(signal: &Series) -> i64 {
-    let step = (signal.step().0 as i64).max(1);
-    step * (PACE + step - 1).div_euclid(step).max(1)
+    let step = signal.step().0 as i64;
+    step * ((PACE + step - 1) / step)
 }
 
 /// By its number, the line that holds at a distance in seconds.

@@ -163,12 +163,22 @@ fn unnamed(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
     without_names(run(spec, slow, seed))
 }
 
-fn without_names(mut timelines: Vec<Timeline>) -> Vec<Timeline> {
+fn without_names(timelines: Vec<Timeline>) -> Vec<Timeline> {
+    let mut timelines = without_iterations(timelines);
     for timeline in &mut timelines {
         timeline.collectives.clear();
+        for kernel in &mut timeline.kernels {
+            kernel.collective = None;
+        }
+    }
+    timelines
+}
+
+fn without_iterations(mut timelines: Vec<Timeline>) -> Vec<Timeline> {
+    for timeline in &mut timelines {
         timeline.iterations.clear();
         for kernel in &mut timeline.kernels {
-            (kernel.collective, kernel.iteration) = (None, None);
+            kernel.iteration = None;
         }
     }
     timelines
@@ -246,12 +256,11 @@ fn cutting_at_a_kernel_leaves_waits_between_stages_as_they_are() {
 
 /// Ends up to so much later than the simulator has them, which has them all at one moment, and without what the
 /// iterations are.
-fn spread(mut timelines: Vec<Timeline>, by: i64) -> Vec<Timeline> {
+fn spread(timelines: Vec<Timeline>, by: i64) -> Vec<Timeline> {
+    let mut timelines = without_iterations(timelines);
     let mut state = 1_u64;
     for timeline in &mut timelines {
-        timeline.iterations.clear();
         for kernel in &mut timeline.kernels {
-            kernel.iteration = None;
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);

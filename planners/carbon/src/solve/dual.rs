@@ -297,26 +297,22 @@ impl Near {
 /// factors that grow. The lower one is zero if it never is, and the higher one the last that was tried if it
 /// always is.
 fn straddle((near, factor): (f64, f64), mut is_low: impl FnMut(f64) -> bool) -> (f64, f64) {
-    let factors = || std::iter::successors(Some(factor), |it| Some((it * it).min(16.0)));
+    let starts_low = is_low(near);
     let mut last = near;
-    if is_low(near) {
-        for factor in factors().take(40) {
-            let price = last * factor;
-            if !is_low(price) {
-                return (last, price);
-            }
-            last = price;
+    let factors = std::iter::successors(Some(factor), |it| Some((it * it).min(16.0)));
+    for factor in factors.take(if starts_low { 40 } else { 10 }) {
+        let price = if starts_low {
+            last * factor
+        } else {
+            last / factor
+        };
+        match (starts_low, is_low(price)) {
+            (true, false) => return (last, price),
+            (false, true) => return (price, last),
+            _ => last = price,
         }
-        return (last, last);
     }
-    for factor in factors().take(10) {
-        let price = last / factor;
-        if is_low(price) {
-            return (price, last);
-        }
-        last = price;
-    }
-    (0.0, last)
+    (if starts_low { last } else { 0.0 }, last)
 }
 
 struct Refining<'a> {
