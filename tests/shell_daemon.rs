@@ -442,14 +442,13 @@ fn a_device_that_blocks_at_start_holds_nobody_up() {
     rig.hardware()
         .inject(3, Fault::Block(Duration::from_secs(30)));
     let daemon = start(&rig, "caps.answer_seconds = 0.3");
-    let status = status(&rig);
-    let known: Vec<bool> = status
-        .devices
-        .iter()
-        .map(|device| device.cap.is_some())
-        .collect();
     let expected: Vec<bool> = (0..10).map(|device| device != 3).collect();
-    assert_eq!(known, expected);
+    // The daemon answers before it has read the devices; device 3 blocks for longer than this waits.
+    wait_for("the caps of all other devices", || {
+        let devices = status(&rig).devices;
+        let known = devices.iter().map(|device| device.cap.is_some());
+        known.eq(expected.iter().copied())
+    });
     assert!(
         daemon.stderr().contains("it has not answered for 0.3 s"),
         "{}",
