@@ -59,7 +59,7 @@ Exit status:
   2    the command line or a file is wrong
   10   another configuration is to run now: it is printed
 
-Neither status says whether the deadline can be met: the reason does, and in_time with --json.";
+Neither status says whether the deadline can be met: its line of the end does, and in_time with --json.";
 /// Another configuration is to run.
 pub const SWITCH: u8 = 10;
 
@@ -182,9 +182,13 @@ pub fn run(args: &Args, json: bool) -> Outcome {
             || "unknown".into(),
             |it| source::shown(Intensity(it), advice.factor),
         );
+        let when = match advice.in_time {
+            true => "in time",
+            false => "AFTER THE DEADLINE",
+        };
         output::text(&format!(
-            "run      {}\nsignal   {value}\nreason   {}\n",
-            advice.configuration, advice.reason
+            "run      {}\nsignal   {value}\nend      {:.0}, {when}\nreason   {}\n",
+            advice.configuration, advice.end, advice.reason
         ))?;
     }
     match advice.switch {

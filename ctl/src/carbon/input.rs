@@ -60,7 +60,7 @@ pub fn tokens(text: &str) -> Result<Tokens, &'static str> {
         .ok_or("must be a number of tokens above 0, such as 8e9")
 }
 
-/// No job, window or signal is of more hours: that is a century.
+/// No job or signal is of more hours: that is a century.
 const MOST_HOURS: f64 = 876_600.0;
 
 /// Reads hours above 0.
@@ -75,11 +75,14 @@ pub fn hours(text: &str) -> Result<Seconds, &'static str> {
 /// Reads the length of a window in hours: 1.1 of them are 3960 seconds, whatever floats make of it, and five minutes
 /// may be written with six digits.
 pub fn window(text: &str) -> Result<Seconds, &'static str> {
-    let window = hours(text)?;
+    let window = text.parse().map_or(Seconds::ZERO, Seconds::from_hours);
     let whole = Seconds(window.0.round());
-    match (window - whole).abs() <= Seconds(0.01) && whole > Seconds::ZERO {
+    let is_possible = whole >= Seconds(1.0) && whole <= Seconds::from_hours(24.0);
+    match is_possible && (window - whole).abs() <= Seconds(0.01) {
         true => Ok(whole),
-        false => Err("must come to whole seconds: five minutes are 0.083333"),
+        false => {
+            Err("must come to whole seconds, and be at most 24 hours: five minutes are 0.083333")
+        }
     }
 }
 

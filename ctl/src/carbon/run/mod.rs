@@ -120,6 +120,11 @@ pub fn run(args: &Args) -> Outcome {
         let script = print::script(&args.print, under, profile.gpus(), args.grace, &words)?;
         return output::text(&script);
     }
+    // A dry run leaves nothing behind, and what is not there needs no lock.
+    if args.dry_run && !args.state.exists() {
+        let folder = std::path::absolute(&args.state)?;
+        return Runner::new(args, folder, &profile)?.dry_run();
+    }
     fs::create_dir_all(&args.state)
         .map_err(|error| format!("{}: {error}", args.state.display()))?;
     let folder = args.state.canonicalize();

@@ -30,6 +30,10 @@ pub struct Print {
     /// Slurm: the nodes that the job's GPUs are on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "print")]
     nodes: u32,
+    /// Slurm: the CPU cores that come with each GPU, for data loaders and launchers [default: the cluster's, which may
+    /// be one core in all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "print")]
+    cpus_per_gpu: Option<u32>,
     /// Slurm: the time limit, after which the job is queued again [default: the partition's]
     #[arg(long, value_name = "HOURS", value_parser = super::input::hours, requires = "print")]
     time_limit_hours: Option<Seconds>,
@@ -59,10 +63,11 @@ pub struct Print {
 }
 
 /// The options above, all of which have a value.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     "--print",
     "--name",
     "--nodes",
+    "--cpus-per-gpu",
     "--time-limit-hours",
     "--image",
     "--claim",
@@ -164,6 +169,9 @@ fn slurm(
         print.name,
         gpus / nodes
     );
+    if let Some(cores) = print.cpus_per_gpu {
+        let _ = writeln!(text, "#SBATCH --cpus-per-gpu={cores}");
+    }
     if let Some(limit) = print.time_limit_hours {
         // Whole minutes, as sbatch counts.
         let _ = writeln!(text, "#SBATCH --time={}", (limit.0 / 60.0).ceil());

@@ -96,6 +96,16 @@ pub fn read(path: &Path, told: Option<f64>, wanted: f64) -> Result<f64, Unknown>
     }
 }
 
+/// What is to be done where the job has written no progress by its end: without it, it trains all anew.
+pub fn missing(path: &Path) -> Option<String> {
+    (!path.exists()).then(|| {
+        format!(
+            "{} is not there: the job is to write the tokens of each checkpoint into it (--progress)",
+            path.display()
+        )
+    })
+}
+
 /// A number that falls, or that says that all is trained, counts once it has stood for so long while the job runs: a
 /// file that is written in two steps, or one wrong number, must neither end a job nor make it late.
 const SETTLES: Duration = Duration::from_secs(1);

@@ -80,7 +80,8 @@ impl<'a> Runner<'a> {
     pub fn new(args: &'a Args, folder: PathBuf, profile: &'a Profile) -> Fallible<Self> {
         let clock = args.clock.clock();
         let now = clock.now();
-        let signal = args.source.signal(Some(&folder))?;
+        let kept = folder.exists().then_some(folder.as_path());
+        let signal = args.source.signal(kept)?;
         let hours = SignedDuration::try_from_secs_f64(args.deadline_hours.0)?;
         let mut state = match State::read(&folder)? {
             Some(state) if state.tokens != args.tokens.0 => {
@@ -94,6 +95,7 @@ impl<'a> Runner<'a> {
             }
             Some(state) => {
                 state.fits(&folder, profile)?;
+                state.goes_by(&folder, clock.is_wall())?;
                 state
             }
             None => State::new(now, now.saturating_add(hours)?, args.tokens.0),
@@ -430,11 +432,8 @@ impl<'a> Runner<'a> {
             let progress = &self.args.progress;
             let hint = match progress::read(progress, None, self.args.tokens.0) {
                 Err(error) => error.to_string(),
-                Ok(_) if progress.exists() => "Started again, litctl goes on from there".to_owned(),
-                Ok(_) => format!(
-                    "{} is not there: the job is to write the tokens of each checkpoint into it (--progress)",
-                    progress.display()
-                ),
+                Ok(_) => progress::missing(progress)
+                    .unwrap_or_else(|| "Started again, litctl goes on from there".to_owned()),
             };
             return Err(format!(
                 "the job failed {failures} without a new checkpoint; it has {tokens} tokens. {hint}"
@@ -508,6 +507,7 @@ impl<'a> Runner<'a> {
                 return Ok(Child::Alive);
             };
             output::note(&format!("the job {}", job::ended(status)));
+            self.trouble("no progress", progress::missing(&self.args.progress));
             self.handle = None;
             if let Some(process) = self.state.process.take() {
                 // Ranks that outlived the process that was started.

@@ -148,6 +148,22 @@ impl State {
         }
     }
 
+    /// Looks whether the job ran by the same clock: the moments of a trace that was played are none of the wall clock's.
+    pub fn goes_by(&self, folder: &Path, is_wall: bool) -> Result<(), String> {
+        let path = Self::path(folder);
+        match (self.mark.is_some(), is_wall) {
+            (true, false) => Err(format!(
+                "{} is of a run by the wall clock: start it without --from, or give another --state",
+                path.display()
+            )),
+            (false, true) if Mark::new(self.now).is_some() => Err(format!(
+                "{} is of a run over a trace that was played: start it with --from again, or give another --state",
+                path.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
     pub fn write(&self, folder: &Path) -> Result<(), String> {
         let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
         replace(&Self::path(folder), &(text + "\n"))

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{advise, folder, refused};
+use super::{advise, carbon, folder, printed, refused};
 
 /// The advice at a moment, and whether it is another configuration than the one that runs.
 fn advised(folder: &Path, now: &str, tokens: &str, running: &str) -> (Value, bool) {
@@ -88,6 +88,31 @@ fn windows_are_whole_seconds_whatever_floats_make_of_them() {
     assert!(
         said.contains("--window-hours") && said.contains("whole seconds"),
         "{said}"
+    );
+    let said = refused(&asked("25"));
+    assert!(said.contains("at most 24 hours"), "{said}");
+}
+
+#[test]
+fn the_text_says_when_the_job_is_done_and_whether_that_is_in_time() {
+    let folder = folder();
+    let told = |tokens: &str| {
+        let job = format!("advise --profile profile.csv --tokens {tokens} --running 1,1,2");
+        let signal =
+            "--trace trace.csv --from 2030-01-01T05:00:00Z --deadline 2030-01-01T06:00:00Z";
+        let output = carbon(folder.path(), &format!("{job} {signal}")).output();
+        printed(&output.unwrap())
+    };
+    // A hundred tokens a second.
+    let text = told("342000");
+    assert!(
+        text.contains("end      2030-01-01T05:57:00Z, in time"),
+        "{text}"
+    );
+    let text = told("720000");
+    assert!(
+        text.contains("end      2030-01-01T07:00:00Z, AFTER THE DEADLINE"),
+        "{text}"
     );
 }
 

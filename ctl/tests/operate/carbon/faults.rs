@@ -106,6 +106,29 @@ fn a_number_of_all_tokens_for_a_moment_ends_nothing() {
     assert_eq!(late.status.code(), Some(11), "{late:?}");
 }
 
+/// The moments of a trace are none of the wall clock's: a state of one would put a job of the other decades ahead.
+#[test]
+fn a_run_over_a_trace_does_not_go_on_by_the_wall_clock() {
+    let stand = Stand::new("exit 1\n");
+    refused(&stand.run("--failures 1"));
+    let options = "run --profile profile.csv --tokens 60000 --progress tokens --state state --trace trace.csv";
+    let mut by_the_wall = carbon(&stand.path(""), options);
+    by_the_wall.args(["--deadline-hours", "20", "--", "sh", "job.sh"]);
+    let stderr = refused(&by_the_wall.output().unwrap());
+    assert!(stderr.contains("start it with --from again"), "{stderr}");
+}
+
+/// A job that is not told of a wrong --progress would train the same tokens again and again.
+#[test]
+fn a_progress_file_that_is_not_there_is_named_as_soon_as_a_job_has_ended() {
+    let starts =
+        "echo start >> starts; if [ $(wc -l < starts) -gt 2 ]; then echo 60000 > tokens; fi\n";
+    let stderr = said(&Stand::new(starts).run(""));
+    assert_eq!(stderr.matches("tokens is not there").count(), 1, "{stderr}");
+    let stderr = said(&Stand::new(JOB).run(""));
+    assert!(!stderr.contains("is not there"), "{stderr}");
+}
+
 /// A job that tells of no checkpoint at all may write them elsewhere.
 #[test]
 fn a_progress_file_that_is_never_there_is_named_when_the_job_is_given_up() {

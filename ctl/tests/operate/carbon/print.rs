@@ -54,7 +54,7 @@ fn a_batch_script_trains_and_goes_on_in_another_allocation() {
     let stand = Stand::new("");
     let place = stand.path("");
     fs::write(stand.path("it's a job.sh"), JOB).unwrap();
-    let more = "--grace 20 --print slurm --time-limit-hours=24 --name gpt-2";
+    let more = "--grace 20 --print slurm --time-limit-hours=24 --name gpt-2 --cpus-per-gpu 6";
     let batch = script_for(&stand, more, &["sh", "it's a job.sh"]);
     for line in [
         "#!/bin/bash",
@@ -64,6 +64,7 @@ fn a_batch_script_trains_and_goes_on_in_another_allocation() {
         "#SBATCH --requeue",
         "#SBATCH --signal=B:TERM@80",
         "#SBATCH --time=1440",
+        "#SBATCH --cpus-per-gpu=6",
     ] {
         assert!(batch.lines().any(|it| it == line), "{line}: {batch}");
     }

@@ -177,4 +177,5 @@ fn a_dry_run_starts_nothing() {
     let text = printed(&dry.output().unwrap());
     assert!(text.contains("command  touch started-"), "{text}");
     assert!(!stand.path("started-1").exists() && !stand.path("started-2").exists());
+    assert!(!stand.path("state").exists());
 }
