@@ -59,7 +59,7 @@ Exit status:
   2    the command line or a file is wrong
   10   another configuration is to run now: it is printed
 
-Neither status says whether the deadline can be met: its line of the end does, and in_time with --json.";
+Neither status says whether the deadline can be met: what is printed of the end does, and in_time with --json.";
 /// Another configuration is to run.
 pub const SWITCH: u8 = 10;
 

@@ -77,8 +77,7 @@ pub fn hours(text: &str) -> Result<Seconds, &'static str> {
 pub fn window(text: &str) -> Result<Seconds, &'static str> {
     let window = text.parse().map_or(Seconds::ZERO, Seconds::from_hours);
     let whole = Seconds(window.0.round());
-    let is_possible = whole >= Seconds(1.0) && whole <= Seconds::from_hours(24.0);
-    match is_possible && (window - whole).abs() <= Seconds(0.01) {
+    match litd_carbon::is_window(whole) && (window - whole).abs() <= Seconds(0.01) {
         true => Ok(whole),
         false => {
             Err("must come to whole seconds, and be at most 24 hours: five minutes are 0.083333")

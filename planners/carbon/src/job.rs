@@ -36,6 +36,12 @@ pub struct Job {
     start: Start,
 }
 
+/// Whether windows can be of this length: whole seconds, from one to a day.
+#[must_use]
+pub fn is_window(length: Seconds) -> bool {
+    (1.0..=86_400.0).contains(&length.0) && length.0.fract() == 0.0
+}
+
 /// Why there is no such job.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -78,7 +84,7 @@ impl Job {
     ) -> Result<Self, JobError> {
         let last = points.len().checked_sub(1);
         let last = last.ok_or(JobError::NoConfiguration)?;
-        if !((1.0..=86_400.0).contains(&window.0) && window.0.fract() == 0.0) {
+        if !is_window(window) {
             return Err(JobError::Window(window));
         }
         if !(tokens.is_finite() && tokens > Tokens::ZERO) {

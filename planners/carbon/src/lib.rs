@@ -28,7 +28,7 @@ pub use bootstrap::{Interval, paired};
 pub use configuration::Configuration;
 pub use error::{Infeasible, Uncovered};
 pub use forecast::{Forecasts, FromLater, Issued, Known};
-pub use job::{Job, JobError, Problem, Start, in_whole_windows, slack_deadline};
+pub use job::{Job, JobError, Problem, Start, in_whole_windows, is_window, slack_deadline};
 pub use plan::{Broken, Plan, Run};
 pub use profile::{Point, Profile};
 pub use series::Series;
