@@ -26,7 +26,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use litd_cli::traces;
 use litd_traces::formats::nccl_summary::Waits;
-use litd_traces::study::{Cause, Gain, ModelOptions, Skew, Study, gain, remove_skew, study_group};
+use litd_traces::study::{
+    Cause, Gain, ModelOptions, Skew, Study, gain, remove_skew, set_right, study_group,
+};
 use litd_traces::whatif::WhatIf;
 use litd_traces::{
     AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
@@ -259,7 +261,8 @@ fn options(args: &Args) -> AnalysisOptions {
     }
 }
 
-/// Puts ranks of equal work together, sets the clocks of each group right, and compares its ranks.
+/// Puts ranks of equal work together, sets the clocks within each group and between groups right, and compares the ranks
+/// of each.
 fn compared(
     timelines: &mut [Timeline],
     options: &AnalysisOptions,
@@ -271,7 +274,12 @@ fn compared(
     if skews.iter().any(|skew| skew.removed.contains(&true)) {
         groups.sort(timelines);
     }
+    let clocks = set_right(timelines, &groups);
+    if groups.all.iter().any(|group| group.pipeline) {
+        groups.sort(timelines);
+    }
     let mut report = analyse_groups(timelines, &groups, options)?;
+    report.notes.extend(words::clocks(&clocks, timelines));
     if groups.stages_are_seen() {
         let stages = report.groups.iter().map(|group| words::ranks(&group.ranks));
         report.notes.push(format!(

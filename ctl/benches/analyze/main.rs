@@ -27,6 +27,8 @@ const PEERS: [(&str, f64, f64); 2] = [
 ];
 /// The most that 1 GB of trace may take, in MiB.
 const LIMIT: f64 = 256.0;
+/// The kernels of each of two ranks whose iterations nothing marks, and the most seconds that these may take.
+const UNMARKED: (u64, f64) = (154_000, 3.0);
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -95,12 +97,57 @@ fn large(args: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
+/// Kineto's JSON of a rank whose iterations nothing marks: layers of 40 kernels each, an all-reduce behind each, and now and
+/// then a kernel that was not recorded.
+fn write_unmarked(path: &Path, rank: u64) -> Outcome<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    write!(
+        file,
+        r#"{{"schemaVersion":1,"distributedInfo":{{"backend":"nccl","rank":{rank},"world_size":2}},"traceEvents":["#
+    )?;
+    let (mut random, mut comma) = (11 + rank, "");
+    for kernel in 0..UNMARKED.0 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        if random % 500 == 0 {
+            continue;
+        }
+        let (place, layer) = (kernel % 41, kernel / 41 % 32);
+        // Every fifth layer has another attention, as of sliding windows.
+        let name = match place {
+            40 => "ncclDevKernel_AllReduce_Sum_bf16_RING_LL".to_string(),
+            7..10 if layer % 5 == 0 => format!("void attention_window_{place}<bf16>(Params)"),
+            _ => format!("void layer_kernel_{place}<128, 64>(float*, float*)"),
+        };
+        let (start, length) = (50 * kernel + rank, 40 + random % 5);
+        write!(
+            file,
+            r#"{comma}{{"ph":"X","cat":"kernel","name":"{name}","pid":{rank},"tid":7,"ts":{start},"dur":{length},"args":{{"device":{rank},"stream":7}}}}"#
+        )?;
+        comma = ",";
+    }
+    write!(file, "]}}")?;
+    Ok(file.flush()?)
+}
+
+fn unmarked(args: &[&str]) -> Outcome<()> {
+    let Taken { time, memory, .. } = taken(3, args)?;
+    let (kernels, limit) = UNMARKED;
+    println!(
+        "litctl analyze, {kernels} unmarked kernels on each of 2 ranks: {time:.2} s, {:.2} of the limit of {limit} s; {memory:.0} MiB",
+        time / limit
+    );
+    Ok(())
+}
+
 fn main() -> Outcome<()> {
     let args = Vec::from_iter(std::env::args().skip(1).filter(|arg| arg != "--bench"));
     let args = Vec::from_iter(args.iter().map(String::as_str));
     match args[..] {
         ["peers"] => return beside_peers(),
         ["large", ref args @ ..] => return large(args),
+        ["unmarked", ref args @ ..] => return unmarked(args),
         _ => {}
     }
     let me = |args: &[&str]| -> Outcome<()> {
@@ -112,6 +159,12 @@ fn main() -> Outcome<()> {
     }
     let folder = tempfile::tempdir()?;
     let named = |name: &str| -> PathBuf { folder.path().join(name) };
+    let ranks = ["rank0.json", "rank1.json"].map(named);
+    for (rank, path) in (0..).zip(&ranks) {
+        write_unmarked(path, rank)?;
+    }
+    let [first, second] = &ranks.map(|path| path.to_string_lossy().into_owned());
+    me(&["unmarked", "analyze", first, second])?;
     let trace = named("large.pftrace");
     let mut file = BufWriter::new(File::create(&trace)?);
     let kernels = rocprof::write_trace(&mut file, 1_000_000_000)?;

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write};
 
-use litd_traces::study::{Cause, Diagnosis, Grids, Longer, Models, Study, named};
-use litd_traces::{Exchange, GroupReport, printable};
+use litd_traces::study::{Cause, Diagnosis, Grids, Longer, Models, SetRight, Study, named};
+use litd_traces::{Exchange, GroupReport, Timeline, printable};
 use litd_units::Nanos;
 
 use super::answer::Screen;
@@ -305,6 +305,25 @@ pub fn skew(study: &Study<'_>) -> Vec<String> {
             )
         })
         .collect()
+}
+
+/// The clocks of whole groups that were set right.
+pub fn clocks(clocks: &[SetRight], timelines: &[Timeline]) -> Vec<String> {
+    let told = |SetRight { range, ahead }: &SetRight| {
+        let own = timelines.get(range.clone()).unwrap_or_default();
+        let own = Vec::from_iter(own.iter().map(|timeline| timeline.rank));
+        let side = if *ahead > Nanos::ZERO {
+            "ahead"
+        } else {
+            "behind"
+        };
+        format!(
+            "the clock of {} is {} {side} of what transfers from and to other ranks allow; it was set right",
+            ranks(&own),
+            time(Nanos(ahead.0.abs())),
+        )
+    };
+    clocks.iter().map(told).collect()
 }
 
 /// The models' assumptions.

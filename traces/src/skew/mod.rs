@@ -6,6 +6,8 @@
 
 mod jumps;
 mod parts;
+#[cfg(feature = "recorded")]
+mod stages;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use serde::Serialize;
 
 use crate::timeline::{Kernel, Moment, NonMax, Timeline};
 pub use jumps::Jump;
+#[cfg(feature = "recorded")]
+pub use stages::{SetRight, set_right};
 
 /// Fewer collectives than this say nothing.
 const FEWEST: usize = 5;

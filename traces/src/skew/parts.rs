@@ -10,16 +10,16 @@ use super::{CLEAR, FEWEST, Jump, Key, LEAST, Lists, Rows, Seen, Skew, of_rows, r
 use crate::timeline::Timeline;
 
 /// Ranks that share collectives, by their places in order, and what these say of their clocks.
-struct Part {
-    members: Vec<usize>,
-    skew: Skew,
+pub(super) struct Part {
+    pub(super) members: Vec<usize>,
+    pub(super) skew: Skew,
 }
 
 /// What one rank's clock is ahead of another's, and by how much that may be off; in nanoseconds.
 #[derive(Clone, Copy)]
-struct Ahead {
-    by: f64,
-    off: f64,
+pub(super) struct Ahead {
+    pub(super) by: f64,
+    pub(super) off: f64,
 }
 
 /// What all process groups together tell of the clocks; none where they leave some ranks apart from the others.
@@ -123,7 +123,7 @@ fn of_few(all: &Rows) -> Option<Skew> {
 
 /// How far each clock is ahead of one rank's, by the surest way from group to group; none where no way leads to
 /// some rank.
-fn from(first: usize, ranks: usize, parts: &[Part]) -> Option<Vec<Ahead>> {
+pub(super) fn from(first: usize, ranks: usize, parts: &[Part]) -> Option<Vec<Ahead>> {
     let mut of_rank = vec![Vec::<(usize, usize)>::new(); ranks];
     for (at, part) in parts.iter().enumerate() {
         for (place, &rank) in part.members.iter().enumerate() {

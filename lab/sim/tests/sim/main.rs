@@ -5,6 +5,7 @@
     reason = "in tests a panic is the report"
 )]
 
+mod clocks;
 mod files;
 mod kineto;
 mod oracle;

@@ -2,13 +2,14 @@
 
 use litd_sim::Parallel;
 use litd_sim::parallel::Run;
-use litd_traces::study::{Cause, Gain, ModelOptions, gain, remove_skew, study_group};
+use litd_traces::study::{Cause, Gain, ModelOptions, gain, remove_skew, set_right, study_group};
 use litd_traces::whatif::WhatIf;
 use litd_traces::{
     AlignOptions, AnalysisOptions, Kernel, Report, Timeline, analyse_groups, partition,
 };
+use litd_units::Nanos;
 
-fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
+pub(super) fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
     run_for(spec, slow, seed, 2)
 }
 
@@ -28,7 +29,7 @@ fn run_for(spec: &str, slow: Option<usize>, seed: u64, iterations: u32) -> Vec<T
 }
 
 /// The report, with the diagnosis of each group.
-fn analysed(timelines: Vec<Timeline>) -> Report {
+pub(super) fn analysed(timelines: Vec<Timeline>) -> Report {
     analysed_with(timelines).0
 }
 
@@ -39,6 +40,7 @@ fn analysed_with(mut timelines: Vec<Timeline>) -> (Report, Option<Gain>) {
     let mut groups = partition(&mut timelines, &options.align).unwrap();
     let ranges = groups.all.iter().map(|group| group.range.clone());
     let skews = Vec::from_iter(ranges.map(|range| remove_skew(&mut timelines[range])));
+    set_right(&mut timelines, &groups);
     groups.sort(&timelines);
     let mut report = analyse_groups(&timelines, &groups, &options).unwrap();
     let each = groups.all.iter().zip(skews).zip(&mut report.groups);
@@ -234,6 +236,25 @@ fn stages_of_several_ranks_are_told_apart_where_no_process_group_is_named() {
 }
 
 #[test]
+fn stages_are_told_apart_where_times_are_not_exact() {
+    for (spec, stages) in [("pp2tp4", 2), ("pp4dp2", 4), ("tp2dp4", 1), ("cp4tp2", 1)] {
+        for seed in 0..4 {
+            let mut timelines = unnamed(spec, Some(1), seed);
+            apart(&mut timelines, 5_000, 8_000);
+            // Kineto sets the clock of each process right to some microseconds.
+            for (rank, timeline) in (0..).zip(&mut timelines) {
+                let by = Nanos((rank * 7_919 + 3_000) % 10_000);
+                for kernel in &mut timeline.kernels {
+                    (kernel.start, kernel.end) = (kernel.start + by, kernel.end + by);
+                }
+            }
+            let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+            assert_eq!(groups.all.len(), stages, "{spec} {seed}");
+        }
+    }
+}
+
+#[test]
 fn cutting_at_a_kernel_leaves_waits_between_stages_as_they_are() {
     for (spec, name) in [
         ("pp2tp4", "qkv_proj_gemm"),
@@ -254,21 +275,28 @@ fn cutting_at_a_kernel_leaves_waits_between_stages_as_they_are() {
     }
 }
 
-/// Ends up to so much later than the simulator has them, which has them all at one moment, and without what the
-/// iterations are.
-fn spread(timelines: Vec<Timeline>, by: i64) -> Vec<Timeline> {
-    let mut timelines = without_iterations(timelines);
+/// The starts of all kernels and the ends of communication up to so much later than the simulator has them, which has
+/// ends all at one moment.
+pub(super) fn apart(timelines: &mut [Timeline], starts: i64, ends: i64) {
     let mut state = 1_u64;
-    for timeline in &mut timelines {
-        for kernel in &mut timeline.kernels {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            if kernel.class.communicates() {
-                kernel.end.0 += (state >> 33) as i64 % by;
-            }
+    let mut up_to = |most: i64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        Nanos((state >> 33) as i64 % most)
+    };
+    for kernel in timelines.iter_mut().flat_map(|one| &mut one.kernels) {
+        kernel.start = (kernel.start + up_to(starts)).min(kernel.end);
+        if kernel.class.communicates() {
+            kernel.end += up_to(ends);
         }
     }
+}
+
+/// Ends so far apart, and without what the iterations are.
+fn spread(timelines: Vec<Timeline>, by: i64) -> Vec<Timeline> {
+    let mut timelines = without_iterations(timelines);
+    apart(&mut timelines, 1, by);
     timelines
 }
 
