@@ -120,7 +120,7 @@ Examples:
   litctl analyze node1.db --ranks 8,9,10,11    one file of four GPUs
   litctl analyze node1.db --devices 0,2        two of them
   litctl analyze traces/ --models --html r.html   gains, and pictures
-  litctl --json analyze traces/ | jq .straggler_rank
+  litctl --json analyze traces/ | jq .verdict.text
 
 Exit status:
   0  the traces were analyzed, whatever the verdict is (JSON: .verdict.kind)
@@ -156,7 +156,12 @@ fn watts(text: &str) -> Result<f64, String> {
 fn whole(text: &str) -> Result<u32, String> {
     let number = crate::spaced::<u32>(text).ok();
     let number = number.filter(|&number| number < u32::MAX);
-    number.ok_or_else(|| format!("must be a whole number from 0 to {}", u32::MAX - 1))
+    number.ok_or_else(|| {
+        format!(
+            "must be a whole number from 0 to {}; several are separated by commas, as in 0,1,2,3",
+            u32::MAX - 1
+        )
+    })
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
@@ -191,10 +196,17 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     let mut timelines = chosen(timelines, args)?;
     notes.extend(common_iterations(&mut timelines));
+    let mut classed = 0;
     for timeline in &mut timelines {
-        classes.iter().for_each(|classes| {
-            classes.apply(timeline);
-        });
+        classed += classes
+            .as_ref()
+            .map_or(0, |classes| classes.apply(timeline));
+    }
+    if let Some(path) = args.classes.as_ref().filter(|_| classed == 0) {
+        notes.push(format!(
+            "{}: none of its rows fits the name of any kernel (--classes)",
+            path.display()
+        ));
     }
     notes.extend(Suspect::note(&suspects(&timelines)));
     let options = options(args);
@@ -432,7 +444,7 @@ fn studied<'a>(
         if let Some(study) = study {
             weighed::add_alike(job, &mut study.diagnosis);
             told.skew = several.then(|| study.skew.clone());
-            told.diagnosed(study.diagnosis.clone());
+            told.diagnosed(weighed::within(&study.diagnosis, &told.ranks));
         }
     }
     let ill = |group: &litd_traces::GroupReport| {
@@ -440,7 +452,7 @@ fn studied<'a>(
         diagnosis.is_some_and(|diagnosis| diagnosis.cause != Cause::Healthy)
     };
     let worst = match report.groups.iter().any(ill) {
-        true => costliest(job, report).unwrap_or_else(|| report.worst_group(ill)),
+        true => costliest(job, &studies).unwrap_or_else(|| report.worst_group(ill)),
         false => report.worst_group(|_| true),
     };
     report.tell(worst);
@@ -457,11 +469,11 @@ fn studied<'a>(
 
 /// The group whose stragglers cost the job most, where that is clearly more than those of any other: what a stage waits in
 /// its own group may cost the whole pipeline nothing.
-fn costliest(job: &WhatIf<'_>, report: &Report) -> Option<usize> {
+fn costliest(job: &WhatIf<'_>, studies: &[Option<Study<'_>>]) -> Option<usize> {
     /// So many times as much is clear.
     const CLEAR: f64 = 2.0;
-    let cost = |group: &litd_traces::GroupReport| {
-        let diagnosis = group.diagnosis.as_ref()?;
+    let cost = |study: &Option<Study<'_>>| {
+        let diagnosis = &study.as_ref()?.diagnosis;
         let part = weighed::part(diagnosis);
         let ranks = diagnosis.stragglers.iter().map(|&rank| (rank, part));
         let ranks = Vec::from_iter(ranks);
@@ -471,8 +483,8 @@ fn costliest(job: &WhatIf<'_>, report: &Report) -> Option<usize> {
         };
         (!ranks.is_empty()).then(|| job.share(mended))
     };
-    let costs = report.groups.iter().enumerate();
-    let costs = costs.filter_map(|(at, group)| Some((cost(group)?, at)));
+    let costs = studies.iter().enumerate();
+    let costs = costs.filter_map(|(at, study)| Some((cost(study)?, at)));
     let mut costs = Vec::from_iter(costs);
     costs.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (first, at) = *costs.first()?;
@@ -511,6 +523,9 @@ fn write_files(
 /// The part of the timelines that was asked for.
 fn chosen(mut timelines: Vec<Timeline>, args: &Args) -> Result<Vec<Timeline>, String> {
     if let Some(name) = &args.cut_at {
+        if name.trim().is_empty() {
+            return Err("--cut-at: an empty name is in that of every kernel; name the kernel at which iterations begin".into());
+        }
         for timeline in &mut timelines {
             *timeline = timeline.marked_at(name);
             if timeline.kernels.is_empty() {

@@ -269,7 +269,7 @@ pub enum ReadError {
         "{first} and {second} both hold rank {rank}{}",
         match successive {
             true => ", one after the other: a profiler that records again and again writes a file each time; give the files of one time, one of each rank",
-            false => "; leave one out, or name the ranks of the files with --ranks",
+            false => "; leave one out, or name the ranks of the files with --ranks, each once",
         }
     )]
     DuplicateRank {

@@ -72,14 +72,14 @@ impl Screen {
         let mut below = Vec::new();
         let mut told = answers.map(|answer| answer.first.clone());
         let mut used = labels + told.iter().map(|first| words(first)).sum::<usize>();
-        if used > room {
-            for ((first, most), label) in told.iter_mut().zip(LEAST).zip(LABELS) {
-                if words(first) > most {
-                    below.push(format!("{label}: {first}"));
-                    *first = cut(first, most);
-                }
+        for at in ORDER.into_iter().rev() {
+            let first = &mut told[at];
+            if used > room && words(first) > LEAST[at] {
+                below.push(format!("{}: {first}", LABELS[at]));
+                used -= words(first);
+                *first = cut(first, LEAST[at]);
+                used += words(first);
             }
-            used = labels + told.iter().map(|first| words(first)).sum::<usize>();
         }
         for at in ORDER {
             let (Some(answer), Some(told)) = (answers.get(at), told.get_mut(at)) else {
@@ -115,10 +115,16 @@ pub(super) fn words(text: &str) -> usize {
     }
 }
 
-/// The first words of a sentence.
+/// The first words of a sentence, to the end of a clause where that leaves half of them.
 fn cut(text: &str, most: usize) -> String {
-    let first = text.split_whitespace().take(most);
-    format!("{}…", Vec::from_iter(first).join(" "))
+    let first = Vec::from_iter(text.split_whitespace().take(most));
+    let ends = |word: &&str| word.ends_with([',', ';', ':']);
+    let clause = first.iter().rposition(ends).map(|last| last + 1);
+    let kept = clause
+        .filter(|kept| 2 * kept >= most)
+        .unwrap_or(first.len());
+    let first = first.get(..kept).unwrap_or_default().join(" ");
+    format!("{}…", first.trim_end_matches([',', ';', ':']))
 }
 
 pub fn capital(text: &str) -> String {

@@ -56,7 +56,11 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
             "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %)"
         ),
         false => format!(
-            "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %"
+            "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %{}",
+            match alike(diagnosis) {
+                true => ", too close to name one",
+                false => "",
+            }
         ),
     };
     let grade = graded(report, study, doubts);
@@ -125,11 +129,16 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
         (Cause::SlowClock | Cause::DataDependent, Some(_)) => Some(slower_in_short(diagnosis)),
         (Cause::SamplingArtefact, _) => None,
         _ if diagnosis.nobody_waits() => None,
-        _ => Some(format!(
-            "ranks are {:.2} % of an iteration apart, noise makes up to {:.2} %",
-            100.0 * diagnosis.spread,
-            100.0 * diagnosis.level
-        )),
+        _ => {
+            let [spread, level] = [diagnosis.spread, diagnosis.level].map(|one| 100.0 * one);
+            let model = match alike(diagnosis) {
+                true => ", too close to name one",
+                false => "",
+            };
+            Some(format!(
+                "ranks are {spread:.2} % of an iteration apart, noise makes up to {level:.2} %{model}"
+            ))
+        }
     };
     let grade = grade.replace(
         "the doubts below",
@@ -144,7 +153,15 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
         Some(doubted) => format!("{grade}; {}", doubted.to_lowercase()),
         None => format!("{grade}."),
     };
-    Answer::of(first).and(why.map(|why| format!("{}.", capital(&why))))
+    Answer::of(first)
+        .and(doubt(doubts))
+        .and(why.map(|why| format!("{}.", capital(&why))))
+}
+
+/// The first doubt without what explains it.
+fn doubt(doubts: &[String]) -> Option<String> {
+    let first = doubts.first()?.split([':', ';', '(']).next()?;
+    Some(format!("{}.", capital(first.trim_end())))
 }
 
 /// Refers to the doubts below.
@@ -162,7 +179,11 @@ fn slower_in_short(diagnosis: &Diagnosis) -> String {
     let which = if memory {
         "memory-bound kernels"
     } else {
-        "kernels"
+        "clock-bound kernels"
+    };
+    let which = match diagnosis.cause {
+        Cause::DataDependent if !memory => "kernels",
+        _ => which,
     };
     let by = match memory {
         true => diagnosis.apart.slower_memory,
@@ -171,7 +192,7 @@ fn slower_in_short(diagnosis: &Diagnosis) -> String {
     let by = words::percents(by.unwrap_or_default());
     match times(diagnosis) {
         Some(times) => format!(
-            "{which} there take {by} longer, {} times the error of that",
+            "{which} there take {by} longer, {} times the error",
             many(times)
         ),
         None => format!("{which} there take {by} longer"),
@@ -183,6 +204,11 @@ fn many(times: f64) -> String {
         true => format!("{times:.0}"),
         false => format!("more than {CERTAIN:.0}"),
     }
+}
+
+/// Whether nobody is named although ranks are apart by more than noise: by little more, of which nothing tells why.
+pub fn alike(diagnosis: &Diagnosis) -> bool {
+    diagnosis.cause == Cause::Healthy && !diagnosis.in_turn && diagnosis.spread > diagnosis.level
 }
 
 /// Whether ranks that somebody waits for are no further apart than noise makes them.

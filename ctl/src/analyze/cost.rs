@@ -6,7 +6,7 @@ use litd_units::Nanos;
 
 use super::answer::{Answer, capital};
 use super::weighed::Weighed;
-use super::{hosts, parts, words};
+use super::{certainty, hosts, parts, words};
 use crate::show::time;
 
 /// From this share of the time on it is worth a word that all ranks wait for each other, or that stages do.
@@ -56,10 +56,14 @@ pub fn of(
     // Where the rank that the rest would blame is told as the second one, both are late.
     let second = weighed.second.map(|second| second.0);
     let both = second.is_some() && second == diagnosis.once_in_step;
-    let told = match (gain, in_step_matters(report, diagnosis) && !both) {
-        (Some(gain), _) => Some(gain),
-        (None, false) => mended(report, study, weighed),
-        (None, true) => None,
+    // Against the median rank, which is one of them, most ranks are not slow.
+    let most = diagnosis.ranks.len() < 2 * diagnosis.stragglers.len();
+    let in_step = in_step_matters(report, diagnosis) && !both;
+    let told = match gain {
+        _ if most => None,
+        Some(gain) => Some(gain),
+        None if in_step => None,
+        None => mended(report, study, weighed),
     };
     let Some(told) = told else {
         return waited(report, study, turns);
@@ -194,6 +198,7 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> Answer
     if diagnosis.stragglers.is_empty() {
         return by_nobody(report, diagnosis, stages, turns);
     }
+    let stages = stages.map(|stages| capital(&stages));
     let others = Vec::from_iter(others(report, diagnosis));
     let own = range(&others, |rank| rank.wait_ns);
     let exposed = range(&others, |rank| rank.exposed_wait_ns);
@@ -261,12 +266,17 @@ fn by_nobody(
         _ if report.missing().is_some() => {
             Answer::of("not known: the ranks given may wait for one that is missing.").and(largest)
         }
-        _ if stages.is_some() => {
-            Answer::of("nothing that another rank of its stage could be blamed for.")
-                .and(largest)
-                .and(stages)
+        _ => {
+            let apart = format!(
+                "{:.1} % of an iteration at most, by which ranks are apart.",
+                100.0 * diagnosis.spread
+            );
+            let nothing = match certainty::alike(diagnosis) {
+                true => apart,
+                false => "nothing: no rank makes others wait.".into(),
+            };
+            Answer::of(stages.unwrap_or(nothing)).and(largest)
         }
-        _ => Answer::of("nothing that another rank could be blamed for.").and(largest),
     }
 }
 
@@ -348,7 +358,7 @@ pub fn stages_wait(report: &Report) -> Option<f64> {
 pub fn costs_of_stages(report: &Report) -> Option<String> {
     let most = stages_wait(report)?;
     Some(format!(
-        "Stages wait up to {:.1} % of the time recorded for each other: that is the schedule, or stages of unequal length.",
+        "stages wait up to {:.1} % of the time recorded for each other: that is the schedule, or stages of unequal length.",
         most * 100.0
     ))
 }
@@ -366,7 +376,7 @@ pub fn of_a_row(report: &Report) -> Option<String> {
 /// The parts of a rank's own time without computation, as times and shares of its window.
 pub fn of_one(report: &Report) -> Answer {
     let others = match report.world_size {
-        Some(1) => "nothing that another rank could be blamed for: there is none",
+        Some(1) => "no other rank waits: there is none",
         _ => "what other ranks wait is not in this",
     };
     let Some(rank) = report.ranks.first() else {

@@ -27,12 +27,13 @@ pub fn of(report: &Report, study: Option<&Study<'_>>) -> Vec<String> {
     doubts.extend(short(report));
     doubts.extend(clocks(&study.skew));
     doubts.extend(transfers(report));
+    doubts.extend(other_jobs(report));
     doubts.extend(few(&study.waves));
     if !study.diagnosis.stragglers.is_empty() {
         if study.diagnosis.cause == Cause::HostBound && launched_in_time(report, &study.diagnosis) {
             doubts.push("most of its gaps end with kernels that had been launched before, so its host may not be why".into());
         }
-        doubts.extend(from_one_to_the_next(&study.waves));
+        doubts.extend(from_one_to_the_next(study));
         doubts.extend(within(study));
         doubts.extend(by_one(study));
     }
@@ -72,7 +73,7 @@ fn clocks(skew: &Skew) -> Option<String> {
     let known = skew.estimated || skew.one_clock;
     (!known).then(|| {
         format!(
-            "how far the clocks of the ranks are apart is not known: that takes all-reduces, all-gathers or reduce-scatters that all ranks ran, and there are {}",
+            "how far the ranks' time stamps are off each other is not known: that takes all-reduces, all-gathers or reduce-scatters that all ranks ran, and there are {}",
             match skew.collectives {
                 0 => "none".into(),
                 few => format!("only {few}"),
@@ -90,6 +91,30 @@ fn transfers(report: &Report) -> Option<String> {
         words::short(name),
         group.ranks.len()
     ))
+}
+
+/// A doubt: ranks of equal work communicate as often, unless they are of different jobs.
+fn other_jobs(report: &Report) -> Option<String> {
+    /// So many times as many kernels are no loss of a recording.
+    const TIMES: usize = 4;
+    let group = report.told()?;
+    let ranks = || {
+        report
+            .ranks
+            .iter()
+            .filter(|rank| group.ranks.contains(&rank.rank))
+    };
+    let few = ranks().min_by_key(|rank| rank.communication)?;
+    let many = ranks().max_by_key(|rank| rank.communication)?;
+    (few.communication * TIMES < many.communication).then(|| {
+        format!(
+            "rank {} has {} of communication and rank {} has {}: these may be of different jobs",
+            few.rank,
+            output::count(few.communication, "kernel"),
+            many.rank,
+            many.communication
+        )
+    })
 }
 
 /// A doubt: a single iteration says nothing of others.
@@ -118,12 +143,13 @@ pub fn by_one(study: &Study<'_>) -> Option<String> {
 }
 
 /// A doubt: another rank is last in other iterations.
-fn from_one_to_the_next(waves: &[Wave]) -> Option<String> {
+fn from_one_to_the_next(study: &Study<'_>) -> Option<String> {
+    let waves = &study.waves;
     let mut counts = BTreeMap::<u32, usize>::new();
     for rank in waves.iter().filter_map(|wave| wave.straggler_rank) {
         *counts.entry(rank).or_default() += 1;
     }
-    if counts.len() < 2 {
+    if counts.len() < 2 || are_named(study, counts.keys()) {
         return None;
     }
     let mut counts = Vec::from_iter(counts);
@@ -139,6 +165,11 @@ fn from_one_to_the_next(waves: &[Wave]) -> Option<String> {
         each.join(", "),
         waves.len()
     ))
+}
+
+/// Whether the verdict names all of these ranks: that they are last in turn is what it says.
+fn are_named<'a>(study: &Study<'_>, mut ranks: impl Iterator<Item = &'a u32>) -> bool {
+    ranks.all(|rank| study.diagnosis.stragglers.contains(rank))
 }
 
 /// A doubt: another rank is last in other parts of an iteration.
@@ -157,7 +188,7 @@ fn within(study: &Study<'_>) -> Option<String> {
     };
     let named = turns.iter().take(NAMED).map(u32::to_string);
     let named = Vec::from_iter(named).join(", ");
-    (turns.len() > 1).then(|| {
+    (turns.len() > 1 && !are_named(study, turns.iter())).then(|| {
         format!("which rank starts kernels last changes within an iteration: {named}{more} in turn")
     })
 }

@@ -46,10 +46,7 @@ impl Part {
             Kind::Copies => ("copies with nothing beside them", false),
             Kind::Launch => ("gaps in which GPUs wait for their hosts' launches", false),
             Kind::Stream => ("gaps in which GPUs wait for another stream", false),
-            Kind::Launched => (
-                "gaps between kernels of one stream that had been launched in time",
-                false,
-            ),
+            Kind::Launched => ("gaps between kernels that had been launched in time", false),
             Kind::Standstill => (
                 "long gaps on all GPUs at once, which wait for their hosts then,",
                 false,
@@ -90,7 +87,7 @@ impl Part {
             }
             Kind::Stream => "look at what streams wait for each other for (events)",
             Kind::Launched => {
-                "look at what runs before the gaps: their hosts were in time, so it is many short kernels one after the other, the steps of one graph (CUDA graph, HIP graph), or synchronisation on the GPU"
+                "look at what runs before the gaps: many short kernels one after the other, the steps of one graph (CUDA graph, HIP graph), or synchronisation on the GPU"
             }
             Kind::Standstill => {
                 "look at what hosts do between launches, in few long gaps: input (data loader), a server's scheduler, logging, checkpoints"
@@ -159,7 +156,7 @@ pub fn verdict(parts: &[Part]) -> String {
             first.takes()
         ),
         (_, false) => format!(
-            "Nothing takes most of the time: of the time recorded {}, the largest part, and {}",
+            "Nothing takes most of the time recorded: {}, and {}",
             first.takes(),
             second.takes()
         ),

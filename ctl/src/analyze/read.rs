@@ -9,14 +9,17 @@ use litd_traces::{Classes, Kernel, ReadError, Timeline, formats, printable};
 
 /// The user's own classes of kernels.
 pub fn classes(path: &Path) -> Result<Classes, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    toml::from_str(&text).map_err(|error| {
-        format!(
-            "{}: {}\n  a row is [[kernel]] with name = \"part_of_the_name\" and class = \"computation\", \"communication\", \"fused\" or \"copy\"",
-            path.display(),
-            error.to_string().trim_end()
-        )
-    })
+    let named = path.display();
+    let text = fs::read(path).map_err(|error| format!("{named}: {error}"))?;
+    let text = String::from_utf8(text)
+        .map_err(|_| format!("{named}: is no text (UTF-8), as a file of --classes is"))?;
+    let row = "a row is [[kernel]] with name = \"part_of_the_name\" and class = \"computation\", \"communication\", \"fused\" or \"copy\"";
+    let classes = toml::from_str::<Classes>(&text)
+        .map_err(|error| format!("{named}: {}\n  {row}", error.to_string().trim_end()))?;
+    match classes.is_empty() {
+        true => Err(format!("{named}: has no row; {row}")),
+        false => Ok(classes),
+    }
 }
 
 /// The ranks of single-GPU files, where the user gave them; for files with several the reader has

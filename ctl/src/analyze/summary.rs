@@ -276,7 +276,8 @@ fn of_diagnosis(
             cost::in_percent(turns)
         )
     });
-    let verdict = verdict.and(by_one).with(also).and(place).and(given);
+    let verdict = verdict.and(by_one).with(also).and(place);
+    let verdict = verdict.and(in_other_groups(report, diagnosis)).and(given);
     let verdict = verdict.and(elsewhere).and(in_turn);
     let gain = gain.filter(|_| diagnosis.power_helps);
     let cost = cost::of(report, study, (gain, weighed), turns);
@@ -306,6 +307,15 @@ fn all_may_wait(report: &Report, diagnosis: &Diagnosis) -> bool {
     diagnosis.cause == Cause::Healthy && report.missing().is_some()
 }
 
+/// Ranks that others of their own groups wait for, and that the verdict does not name.
+fn in_other_groups(report: &Report, diagnosis: &Diagnosis) -> Option<String> {
+    let all = report.groups.iter().flat_map(GroupReport::stragglers);
+    let others = all.filter(|rank| !diagnosis.stragglers.contains(rank));
+    let others = Vec::from_iter(others.copied());
+    (!others.is_empty() && !diagnosis.stragglers.is_empty())
+        .then(|| format!("Other groups wait for {}.", words::ranks(&others)))
+}
+
 /// Of which group of several a verdict is, where the ranks that it names are all of that one.
 fn place(report: &Report, diagnosis: &Diagnosis) -> Option<String> {
     let group = report.told()?;
@@ -313,11 +323,11 @@ fn place(report: &Report, diagnosis: &Diagnosis) -> Option<String> {
     let place = late
         .all(|rank| group.ranks.contains(rank))
         .then(|| match group.stage {
-            Some(stage) => format!("stage {stage} of the pipeline"),
+            Some(stage) => format!("stage {stage}"),
             None => format!("one of {} groups", report.groups.len()),
         })?;
     Some(format!(
-        "That is of {place} ({}).",
+        "That is in {place} ({}).",
         words::ranks(&group.ranks)
     ))
 }
@@ -333,7 +343,7 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
         true => (
             Other::UnevenWork,
             "But each rank does work of its own, as a stage of a pipeline does: a slow GPU can't be told from an uneven schedule.",
-            "compare what each rank takes with how you divided the work, or record a job in which two ranks do the same.",
+            "compare what each rank takes with how you divided the work. A job with replicas (data parallelism) has ranks that can be compared.",
         ),
         false => (
             Other::NotCompared,
@@ -421,7 +431,10 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
         sure: sure.into(),
         brief: Answer::of(sure).and(certainty::doubted(&doubts)),
         doubts,
-        cost: cost::of_one(report),
+        cost: match short {
+            Some(_) => Answer::of("not known."),
+            None => cost::of_one(report),
+        },
         next: match short {
             Some(_) => Answer::of(
                 "record some iterations of the job, on all of its ranks, and analyze these.",

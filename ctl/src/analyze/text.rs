@@ -287,6 +287,9 @@ fn straggler(
         false => rank.lead.map(|lead| lead.get(aggregation)),
     };
     let nobody = match study.map(|study| &study.diagnosis) {
+        Some(diagnosis) if certainty::alike(diagnosis) => Some(format!(
+            "the ranks differ in their {what} by little more than chance"
+        )),
         Some(diagnosis) if diagnosis.cause == Cause::Healthy => Some(format!(
             "the ranks differ in their {what} by no more than chance"
         )),

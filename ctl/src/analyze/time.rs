@@ -14,7 +14,7 @@ const SHOWN: usize = 5;
 
 /// The sentence where no trace has launches.
 pub const UNKNOWN: &str =
-    "launches are not recorded: why GPUs are idle is not known (all is \"other\")";
+    "launches are not recorded: why a GPU is idle by itself is not known (all is \"other\")";
 
 /// The whole section.
 pub fn render(report: &Report) -> String {
@@ -33,8 +33,14 @@ pub fn shown(report: &Report) -> Option<&RankReport> {
     report.straggler().or(report.ranks.first())
 }
 
+/// Sentences on idle time, without full stops.
+pub fn of_idleness(report: &Report) -> impl Iterator<Item = String> {
+    let told = [unknown_launches(report), launched(report)];
+    told.into_iter().flatten()
+}
+
 /// Where the traces don't tell when the host launched all kernels, in words without a full stop.
-pub fn unknown_launches(report: &Report) -> Option<String> {
+fn unknown_launches(report: &Report) -> Option<String> {
     let ranks = || report.ranks.iter();
     if ranks().all(|rank| rank.launches_known == 0.0) {
         return Some(UNKNOWN.into());
@@ -100,12 +106,29 @@ fn split(out: &mut String, report: &Report) -> fmt::Result {
             percent(rank.stage_wait_fraction),
         )?;
     }
-    if let Some(unknown) = unknown_launches(report) {
-        for line in output::wrap(&unknown, output::WIDTH) {
-            writeln!(out, "{line}")?;
-        }
+    let told = of_idleness(report);
+    for line in told.flat_map(|told| output::wrap(&told, output::WIDTH)) {
+        writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// The part of the idle time that begins with kernels which had been launched in time, in words without a full stop.
+fn launched(report: &Report) -> Option<String> {
+    /// Less than this share of the window is not worth a word.
+    const WORTH: f64 = 0.01;
+    let share = |rank: &RankReport| rank.idle_launched_ns.0 as f64 / rank.window_ns.0.max(1) as f64;
+    let most = report
+        .ranks
+        .iter()
+        .max_by(|a, b| share(a).total_cmp(&share(b)))?;
+    (share(most) >= WORTH).then(|| {
+        format!(
+            "of what is \"other\" on rank {}, {} of the window ends with kernels that had been launched in time",
+            most.rank,
+            words::percents(share(most))
+        )
+    })
 }
 
 fn kernels(out: &mut String, rank: &RankReport) -> fmt::Result {

@@ -100,6 +100,16 @@ pub fn add_alike(job: &WhatIf<'_>, diagnosis: &mut Diagnosis) {
     }
 }
 
+/// A diagnosis of these ranks alone: those of other groups that are as late are told for the whole job only.
+pub fn within(diagnosis: &Diagnosis, ranks: &[u32]) -> Diagnosis {
+    let mut own = diagnosis.clone();
+    own.stragglers.retain(|rank| ranks.contains(rank));
+    if let ([one], false) = (&own.stragglers[..], diagnosis.stragglers.len() == 1) {
+        own.rank = Some(*one);
+    }
+    own
+}
+
 impl<'a> Weighed<'a> {
     pub fn of(job: &'a WhatIf<'_>, report: &Report, study: Option<&Study<'_>>) -> Self {
         let diagnosis = study.map(|study| &study.diagnosis);
@@ -141,7 +151,8 @@ impl<'a> Weighed<'a> {
         let known = late.is_some() || !links.is_empty();
         let second = known.then(|| job.second(first)).flatten();
         let all_hosts = diagnosis.is_some_and(|diagnosis| diagnosis.cause == Cause::HostBound);
-        let iterations = study.map_or(1, |study| study.waves.len().max(1));
+        let compared = study.map(|study| study.waves.len().max(1));
+        let iterations = compared.unwrap_or_else(|| job.iterations());
         Self {
             late,
             links: job.links(),

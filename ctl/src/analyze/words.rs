@@ -27,9 +27,10 @@ pub fn unwaited(diagnosis: &Diagnosis) -> Option<String> {
 /// The cause that holds the node back, in one sentence; and when, if ranks are slow at times only.
 pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
     let late = ranks(&diagnosis.stragglers);
-    let all = diagnosis.ranks.len();
-    let wait = match all.saturating_sub(diagnosis.stragglers.len()) {
-        1 => format!("the other rank waits for {late}"),
+    let others = diagnosis.ranks.iter().map(|marks| marks.rank);
+    let mut others = others.filter(|rank| !diagnosis.stragglers.contains(rank));
+    let wait = match (others.next(), others.next()) {
+        (Some(other), None) => format!("rank {other} waits for {late}"),
         _ => format!("the others wait for {late}"),
     };
     match diagnosis.cause {
@@ -289,7 +290,7 @@ pub fn group(number: usize, group: &GroupReport) -> String {
     format!("{number}: {stage}ranks {ranks}{kind}{verdict}")
 }
 
-/// The clocks that were set right.
+/// The ranks whose time stamps were set right.
 pub fn skew(study: &Study<'_>) -> Vec<String> {
     let ranks = study.diagnosis.ranks.iter().map(|marks| marks.rank);
     let skew = &study.skew;
@@ -299,7 +300,7 @@ pub fn skew(study: &Study<'_>) -> Vec<String> {
         .map(|((rank, ahead), _)| {
             let side = if *ahead > Nanos::ZERO { "ahead" } else { "behind" };
             format!(
-                "the clock of rank {rank} is {} {side}, by the ends of {} collectives; it was set right",
+                "the time stamps of rank {rank} are {} {side}, by the ends of {} collectives; they were set right",
                 time(Nanos(ahead.0.abs())),
                 skew.collectives
             )
@@ -307,7 +308,7 @@ pub fn skew(study: &Study<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The clocks of whole groups that were set right.
+/// The groups whose time stamps were set right.
 pub fn clocks(clocks: &[SetRight], timelines: &[Timeline]) -> Vec<String> {
     let told = |SetRight { range, ahead }: &SetRight| {
         let own = timelines.get(range.clone()).unwrap_or_default();
@@ -318,7 +319,7 @@ pub fn clocks(clocks: &[SetRight], timelines: &[Timeline]) -> Vec<String> {
             "behind"
         };
         format!(
-            "the clock of {} is {} {side} of what transfers from and to other ranks allow; it was set right",
+            "the time stamps of {} are {} {side}, by what was handed over from and to other ranks; they were set right",
             ranks(&own),
             time(Nanos(ahead.0.abs())),
         )

@@ -9,6 +9,7 @@ mod costs;
 mod first;
 mod first_screen;
 mod given;
+mod jobs;
 mod pipeline;
 mod refused;
 mod round_trip;

@@ -10,6 +10,35 @@ use tempfile::TempDir;
 use super::{analyze, document, gzip, kernel, rank, refusal, report, write};
 
 #[test]
+fn options_that_say_nothing_are_told() {
+    let folder = TempDir::new().unwrap();
+    write(&folder, "a.json", rank(0, 0.0, 50.0));
+    write(&folder, "b.json", rank(1, 5.0, 50.0));
+    let traces = folder.path();
+    let told = refusal(&["--cut-at", ""], &[traces]);
+    assert!(told.contains("--cut-at: an empty name"), "{told}");
+    let own = TempDir::new().unwrap();
+    let classes = own.path().join("classes.toml");
+    for (text, part) in [
+        (&b""[..], "has no row; a row is [[kernel]]"),
+        (b"\xff\xfe", "is no text (UTF-8)"),
+    ] {
+        fs::write(&classes, text).unwrap();
+        let told = refusal(&["--classes", classes.to_str().unwrap()], &[traces]);
+        assert!(told.contains(part), "{told}");
+    }
+    let row = "[[kernel]]\nname = \"nowhere\"\nclass = \"copy\"\n";
+    fs::write(&classes, row).unwrap();
+    let report = report(&["--classes", classes.to_str().unwrap()], &[traces]);
+    let notes = report["notes"].as_array().unwrap();
+    let mut notes = notes.iter().map(|note| note.as_str().unwrap());
+    assert!(
+        notes.any(|note| note.contains("none of its rows fits")),
+        "{report}"
+    );
+}
+
+#[test]
 fn bad_files_are_refused_by_name_and_cause() {
     let folder = TempDir::new().unwrap();
     let good = rank(0, 0.0, 50.0);

@@ -428,7 +428,7 @@ fn stages_of_a_pipeline_are_not_compared_with_each_other() {
     let text = litctl(&["analyze", path]);
     for part in [
         "Slow clock: the others wait for rank 2",
-        "stage 0 of the pipeline",
+        "That is in stage 0",
         "Stages wait up to",
     ] {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

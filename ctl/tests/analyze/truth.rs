@@ -139,7 +139,7 @@ fn slow_copies_are_told_as_why_a_rank_is_late() {
     let report = report(&[], &[folder.path()]);
     assert_eq!(report["straggler_rank"], 1);
     let text = said(&report, "text");
-    let told = "Slow copies: the other rank waits for rank 1, whose Memcpy HtoD (Pageable -> Device) take 600 µs (500.0 %) longer in all than on the ranks far ahead of it.";
+    let told = "Slow copies: rank 0 waits for rank 1, whose Memcpy HtoD (Pageable -> Device) take 600 µs (500.0 %) longer in all than on the ranks far ahead of it.";
     assert!(text.starts_with(told), "{text}");
     assert_eq!(report["diagnosis"]["longer"][0]["class"], "copy");
     assert_eq!(report["diagnosis"]["longer"][0]["time_ns"], 720_000);
@@ -188,7 +188,7 @@ fn one_slow_kernel_is_told_by_its_name() {
     let report = report(&[], &[folder.path()]);
     assert_eq!(report["straggler_rank"], 1);
     let text = said(&report, "text");
-    let told = "One kernel takes longer: the other rank waits for rank 1, whose scan_kernel takes 150 µs (50.0 %) longer in all than on the ranks far ahead of it.";
+    let told = "One kernel takes longer: rank 0 waits for rank 1, whose scan_kernel takes 150 µs (50.0 %) longer in all than on the ranks far ahead of it.";
     assert!(text.starts_with(told), "{text}");
     assert_eq!(report["diagnosis"]["longer"][0]["name"], "scan_kernel");
     assert!(!in_a_line(&[folder.path()]).contains("don't tell why"));
@@ -203,7 +203,7 @@ fn more_kernels_of_a_name_are_no_kernels_that_take_longer() {
         events
     });
     let text = said(&report(&[], &[folder.path()]), "text");
-    let told = "More work: the other rank waits for rank 1, where 24 more kernels gemm run in all than on the ranks far ahead of it, each as long as there.";
+    let told = "More work: rank 0 waits for rank 1, where 24 more kernels gemm run in all than on the ranks far ahead of it, each as long as there.";
     assert!(text.starts_with(told), "{text}");
 }
 
@@ -256,7 +256,7 @@ fn what_differs_most_is_named_where_it_explains_too_little() {
     });
     let shown = in_a_line(&[folder.path()]);
     for part in [
-        "Unknown: the other rank waits for rank 1",
+        "Unknown: rank 0 waits for rank 1",
         "what single kernels take explain less than half of that",
         "most of what takes longer: its 6 × last take 0.126 ms together, the 6 of the ranks far ahead of it 0.120 ms: 2 % of what it is late by",
     ] {
@@ -375,7 +375,7 @@ fn kernels_that_are_no_slower_are_not_told_as_less_than_nothing_longer() {
     });
     let shown = in_a_line(&[folder.path()]);
     assert!(
-        shown.contains("Slow clock: the other rank waits for rank 1"),
+        shown.contains("Slow clock: rank 0 waits for rank 1"),
         "{shown}"
     );
     assert!(!shown.contains("-0.1 %"), "{shown}");

@@ -122,6 +122,12 @@ fn pattern<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error
 }
 
 impl Classes {
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The class of a kernel with this name: by the user's rows, else by the table.
     #[must_use]
     pub fn class_of(&self, name: &str) -> KernelClass {

@@ -39,6 +39,7 @@ pub(crate) fn timelines(mut all: Gathered, file: &str, choice: Choice<'_>) -> Re
     let mut notes = Vec::new();
     check_base(&all)?;
     all.groups = chosen(&all.kept, std::mem::take(&mut all.groups), choice.devices)?;
+    notes.extend(absent(&all, file, choice.devices));
     all.groups = copies::settled(&all.kept, std::mem::take(&mut all.groups), file, &mut notes)?;
     let (shares, rank_known) = shares(&mut all, file, choice.ranks, &mut notes)?;
     all.launches.sort_unstable();
@@ -95,6 +96,18 @@ fn chosen(kept: &Kept, groups: Vec<Group>, wanted: &[String]) -> Result<Vec<Grou
     Ok(groups
         .filter(|group| is_wanted(group) || label(group).is_empty())
         .collect())
+}
+
+/// The devices that the user wants and the file has not, beside others that it has.
+fn absent(all: &Gathered, file: &str, wanted: &[String]) -> Option<String> {
+    let there = |label: &&String| {
+        let mut groups = all.groups.iter();
+        groups.any(|group| all.kept.devices.get(group.device.id()) == label.as_str())
+    };
+    let absent = wanted.iter().filter(|label| !there(label));
+    let absent = Vec::from_iter(absent.map(String::as_str)).join(", ");
+    (!absent.is_empty())
+        .then(|| format!("{file}: has no device {} (--devices)", shortened(&absent)))
 }
 
 /// Splits the kernels by rank; `false` if the rank is a guess.

@@ -101,7 +101,7 @@ fn jump(jump: &Jump, timelines: &[Timeline], skew: &Skew) -> String {
             } else {
                 "back"
             };
-            format!("the clock of rank {rank} jumps {side}")
+            format!("the time stamps of rank {rank} jump {side}")
         }
         (None, [first, second]) => format!(
             "the clocks of ranks {} and {} jump apart (which of them jumped, two ranks don't tell)",

@@ -94,7 +94,7 @@ impl Measure {
         match self.name {
             "leads" => [
                 format!(
-                    "the ranks are {spread:.2} % of an iteration apart on average, no more than noise makes them"
+                    "the ranks are {spread:.2} % of an iteration apart on average, where noise makes up to {level:.2} %"
                 ),
                 format!(
                     "the rank furthest ahead leads {late} by {spread:.2} % of an iteration on average, {unexplained}"

@@ -169,6 +169,16 @@ impl<'a> WhatIf<'a> {
         self.wall
     }
 
+    /// How many iterations are marked, or one where none is.
+    #[must_use]
+    pub fn iterations(&self) -> usize {
+        let numbers = self
+            .timelines
+            .iter()
+            .map(|one| one.iteration_numbers().len());
+        numbers.max().unwrap_or_default().max(1)
+    }
+
     /// By how much less the job would take, as a share of what it takes.
     #[must_use]
     pub fn share(&self, mended: Mended<'_>) -> f64 {

@@ -64,8 +64,8 @@ pub fn section(out: &mut String, report: &Report) {
         );
     }
     out.push_str("</table>");
-    if let Some(unknown) = time::unknown_launches(report) {
-        let _ = write!(out, "<p>{}.</p>", escaped(&unknown));
+    for told in time::of_idleness(report) {
+        let _ = write!(out, "<p>{}.</p>", escaped(&told));
     }
     out.push_str("</section>\n");
     if let Some(rank) = time::shown(report) {

@@ -77,7 +77,7 @@ fn a_clock_that_jumps_is_named_with_its_time() {
             assert_eq!(diagnosis.cause, Cause::SamplingArtefact, "{case}");
             assert!(!diagnosis.power_helps);
             let side = if by > 0 { "ahead" } else { "back" };
-            let told = format!("the clock of rank {last} jumps {side} by about");
+            let told = format!("the time stamps of rank {last} jump {side} by about");
             assert!(diagnosis.evidence[0].starts_with(&told), "{diagnosis:#?}");
             assert!(
                 study
