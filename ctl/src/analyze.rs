@@ -291,7 +291,8 @@ fn compared(
         groups.sort(timelines);
     }
     let mut report = analyse_groups(timelines, &groups, options)?;
-    report.notes.extend(words::clocks(&clocks, timelines));
+    report.notes.extend(words::clocks(&clocks.right, timelines));
+    report.doubts.extend(doubts::between_groups(&clocks));
     if groups.stages_are_seen() {
         let stages = report.groups.iter().map(|group| words::ranks(&group.ranks));
         report.notes.push(format!(
@@ -488,7 +489,7 @@ fn costliest(job: &WhatIf<'_>, studies: &[Option<Study<'_>>]) -> Option<usize> {
     let mut costs = Vec::from_iter(costs);
     costs.sort_by(|a, b| b.0.total_cmp(&a.0));
     let (first, at) = *costs.first()?;
-    let second = costs.get(1)?.0;
+    let second = costs.get(1).map_or(0.0, |second| second.0);
     (first >= weighed::WORTH && first >= CLEAR * second).then_some(at)
 }
 

@@ -68,6 +68,9 @@ pub struct Report {
     pub communicators: Vec<Communicator>,
     /// What the user should know about the traces.
     pub notes: Vec<String>,
+    /// Doubts about any verdict, each a sentence without a full stop.
+    #[serde(skip)]
+    pub doubts: Vec<String>,
 }
 
 /// What a [`Report`] says of ranks that do equal work.
@@ -274,6 +277,7 @@ pub fn analyse_groups(
         groups: reports,
         communicators: groups.communicators.clone(),
         notes: Vec::from_iter(Suspect::note(&suspects)),
+        doubts: Vec::new(),
     };
     report.ranks.sort_by_key(|rank| rank.rank);
     report.tell(report.worst_group(|_| true));

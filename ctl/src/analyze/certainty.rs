@@ -159,9 +159,22 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
 }
 
 /// The first doubt without what explains it.
-fn doubt(doubts: &[String]) -> Option<String> {
+pub fn doubt(doubts: &[String]) -> Option<String> {
     let first = doubts.first()?.split([':', ';', '(']).next()?;
     Some(format!("{}.", capital(first.trim_end())))
+}
+
+/// A verdict that is graded before doubts are known: these make it less sure, and missing ranks likely and no more, because
+/// others may be waited for.
+pub fn with_doubts(sure: String, missing: bool, doubts: &[String]) -> String {
+    let (grade, why) = sure.split_once(':').unwrap_or((&sure, ""));
+    let grade = match (grade, missing, doubts.is_empty()) {
+        (_, true, _) => "likely, no more, and only of the ranks given",
+        ("very sure", _, false) => "sure, but for the doubts below",
+        ("fairly sure", _, false) => LIKELY,
+        _ => grade,
+    };
+    format!("{grade}:{why}")
 }
 
 /// Refers to the doubts below.

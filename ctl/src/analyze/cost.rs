@@ -15,6 +15,9 @@ pub const MUCH: f64 = 0.02;
 /// From this share of the time on, what all GPUs wait for their hosts may be what these wait for another host.
 const ALL_IDLE: f64 = 0.1;
 
+/// What a cost depends on where ranks are missing.
+pub const UNLESS_MISSING: &str = "Less, or nothing, if a rank that is missing is slower.";
+
 /// Below this share a figure would be "0.0 %".
 const LEAST: f64 = 0.0005;
 
@@ -79,7 +82,7 @@ pub fn of(
         }),
     };
     let given = report.missing();
-    let given = given.map(|_| "Less, or nothing, if a rank that is missing is slower.".to_owned());
+    let given = given.map(|_| UNLESS_MISSING.to_owned());
     told.and(given)
         .and(of_some_ranks(report).map(str::to_owned))
         .and(besides)

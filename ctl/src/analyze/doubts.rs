@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use litd_traces::Report;
-use litd_traces::study::{Cause, Diagnosis, Skew, Study, Wave};
+use litd_traces::study::{Cause, Clocks, Diagnosis, Skew, Study, Wave};
 
 use super::{parts, words};
 use crate::output;
@@ -25,6 +25,7 @@ pub fn of(report: &Report, study: Option<&Study<'_>>) -> Vec<String> {
         return doubts;
     };
     doubts.extend(short(report));
+    doubts.extend(report.doubts.iter().cloned());
     doubts.extend(clocks(&study.skew));
     doubts.extend(transfers(report));
     doubts.extend(other_jobs(report));
@@ -79,6 +80,13 @@ fn clocks(skew: &Skew) -> Option<String> {
                 few => format!("only {few}"),
             }
         )
+    })
+}
+
+/// A doubt: what groups hand to each other doesn't tell how their clocks are.
+pub fn between_groups(clocks: &Clocks) -> Option<String> {
+    clocks.unknown.then(|| {
+        "how far the time stamps of groups are off each other is not known: that takes transfers both ways whose ends are matched, or collectives of both; if these are of several machines, what stages wait for each other and what it costs may be wrong".into()
     })
 }
 

@@ -11,9 +11,14 @@ use super::{doubts, hosts, parts, words};
 pub fn of(report: &Report, diagnosis: &Diagnosis, in_turn: bool) -> Answer {
     let own = of_given(report, diagnosis, in_turn);
     match report.missing().is_some() && !diagnosis.stragglers.is_empty() {
-        true => Answer::of(others(report)).and(format!("Then {}", own.in_full())),
+        true => behind_others(report, &own),
         false => own,
     }
+}
+
+/// The next step where ranks are missing: their traces come first.
+pub fn behind_others(report: &Report, own: &Answer) -> Answer {
+    Answer::of(others(report)).and(format!("Then {}", own.in_full()))
 }
 
 /// The same, as if the ranks given were all.

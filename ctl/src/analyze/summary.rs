@@ -136,10 +136,21 @@ impl Summary {
                 next::all_hosts(report),
             ),
         };
+        let missing = report.missing().is_some();
+        let sure = certainty::with_doubts(sure, missing, &self.doubts);
+        let (cost, next) = match missing {
+            true => (
+                cost.and(cost::UNLESS_MISSING.to_owned()),
+                next::behind_others(report, &next),
+            ),
+            false => (cost, next),
+        };
         Self {
             kind: Kind::Diagnosed(cause),
             verdict: verdict.with(also),
-            brief: Answer::of(sure.clone()).and(certainty::doubted(&self.doubts)),
+            brief: Answer::of(sure.clone())
+                .and(certainty::doubted(&self.doubts))
+                .and(certainty::doubt(&self.doubts)),
             sure,
             doubts: self.doubts,
             cost,
@@ -252,9 +263,9 @@ fn of_diagnosis(
     };
     let one_of_several = report.groups.len() > 1 && stages.is_none();
     let place = place(report, diagnosis).filter(|_| one_of_several);
-    let given = report
-        .world_size
-        .filter(|_| report.missing().is_some() && !all_may_wait(report, diagnosis));
+    let given = report.world_size.filter(|_| {
+        report.missing().is_some() && (stages.is_some() || !all_may_wait(report, diagnosis))
+    });
     let given = given.map(|all| {
         format!(
             "That is of the {} ranks given, of {all}; of the rest nothing is known.",
@@ -318,7 +329,7 @@ fn in_other_groups(report: &Report, diagnosis: &Diagnosis) -> Option<String> {
 
 /// Of which group of several a verdict is, where the ranks that it names are all of that one.
 fn place(report: &Report, diagnosis: &Diagnosis) -> Option<String> {
-    let group = report.told()?;
+    let group = report.told().filter(|_| !diagnosis.stragglers.is_empty())?;
     let mut late = diagnosis.stragglers.iter();
     let place = late
         .all(|rank| group.ranks.contains(rank))

@@ -198,7 +198,10 @@ impl<'a> Weighed<'a> {
 
     /// Whether anything costs much besides what is named first.
     pub fn has_others(&self) -> bool {
-        self.second.is_some() || !self.links.is_empty() || self.stage.is_some()
+        self.second.is_some()
+            || !self.links.is_empty()
+            || self.stage.is_some()
+            || self.stall.is_some()
     }
 
     /// By how much less an iteration takes, as a share and as a time.
@@ -248,6 +251,16 @@ pub fn besides(weighed: &Weighed<'_>, diagnosis: Option<&Diagnosis>) -> Vec<Stri
     if let Some(stage) = stage {
         let cost = words::percents(stage.saved);
         also.push(format!("Besides, {} costs {cost}.", stages::short(stage)));
+    }
+    let stall = weighed
+        .stall
+        .filter(|stall| first != Some(First::Stall(stall)));
+    if let Some(stall) = stall {
+        also.push(format!(
+            "Besides, hosts that are all late in {} cost {}.",
+            words::iterations(&stall.iterations),
+            words::percents(stall.saved)
+        ));
     }
     if let Some((rank, part, share)) = weighed.second {
         let what = match part {

@@ -301,7 +301,7 @@ pub fn skew(study: &Study<'_>) -> Vec<String> {
             let side = if *ahead > Nanos::ZERO { "ahead" } else { "behind" };
             format!(
                 "the time stamps of rank {rank} are {} {side}, by the ends of {} collectives; they were set right",
-                time(Nanos(ahead.0.abs())),
+                time(Nanos(ahead.0.saturating_abs())),
                 skew.collectives
             )
         })
@@ -321,7 +321,7 @@ pub fn clocks(clocks: &[SetRight], timelines: &[Timeline]) -> Vec<String> {
         format!(
             "the time stamps of {} are {} {side}, by what was handed over from and to other ranks; they were set right",
             ranks(&own),
-            time(Nanos(ahead.0.abs())),
+            time(Nanos(ahead.0.saturating_abs())),
         )
     };
     clocks.iter().map(told).collect()

@@ -129,3 +129,18 @@ fn ranks_of_another_job_are_doubted() {
     let mut doubts = doubts.iter().map(|doubt| doubt.as_str().unwrap());
     assert!(doubts.any(|doubt| doubt.ends_with(told)), "{report}");
 }
+
+#[test]
+fn where_ranks_are_missing_their_traces_come_first_whatever_is_told() {
+    // Rank 6 is slow and not given; those that are wait for it in what looks like a slow link.
+    let folder = of("pp2tp4", &[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.95, 1.0]);
+    for rank in [2, 3, 6, 7] {
+        std::fs::remove_file(folder.path().join(format!("rank{rank}.json"))).unwrap();
+    }
+    let report = report(&[], &[folder.path()]);
+    let sure = verdict(&report, "how_sure");
+    assert!(sure.starts_with("likely, no more"), "{sure}");
+    let next = verdict(&report, "next");
+    let told = "give the traces of ranks 2, 3, 6 and 7 as well";
+    assert!(next.starts_with(told), "{next}");
+}

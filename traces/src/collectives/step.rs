@@ -16,6 +16,9 @@ struct Together {
     /// When the last recording began of all ranks that are together, at the place of the one that stands for them:
     /// the others have waited for it.
     began: Vec<Nanos>,
+    /// When each rank was brought together with others last, and what `began` said of it before: collectives that it had
+    /// come to by then did not find it in step with these.
+    joined: Vec<Option<(Nanos, Nanos)>>,
 }
 
 impl Together {
@@ -25,6 +28,7 @@ impl Together {
         Self {
             above: Vec::from_iter(0..timelines.len()),
             began: began.map(Option::unwrap_or_default).collect(),
+            joined: vec![None; timelines.len()],
         }
     }
 
@@ -45,39 +49,60 @@ impl Together {
         self.began.get(root).copied().unwrap_or_default()
     }
 
-    /// How much of what the ranks of a collective come apart their recordings began apart.
-    fn explained(&mut self, row: &[Entry]) -> f64 {
-        let first = row.iter().min_by_key(|entry| entry.start);
-        let last = row.iter().max_by_key(|entry| entry.start);
-        let Some((first, last)) = first.zip(last) else {
-            return 0.0;
-        };
-        let began = self.began(last.rank) - self.began(first.rank);
-        began.0 as f64 / (last.start - first.start).0.max(1) as f64
+    /// What is known of when the recordings of a rank and of those that are together with it began, at a time when it may not
+    /// have been together with all of them; and whether it was.
+    fn began_at(&mut self, rank: usize, time: Nanos) -> (Nanos, bool) {
+        match self.joined.get(rank).copied().flatten() {
+            Some((joined, before)) if joined > time => (before, false),
+            _ => (self.began(rank), true),
+        }
+    }
+
+    /// Whether when their recordings began explains how far the ranks of a collective come apart.
+    fn is_explained(&mut self, [first, last]: [&Entry; 2]) -> bool {
+        let [early, late] = [first, last].map(|entry| self.began_at(entry.rank, first.start).0);
+        let apart = (last.start - first.start).0.max(1) as f64;
+        (late - early).0 as f64 / apart >= EXPLAINS
     }
 
     /// Brings the ranks of a collective together; whether all were in step before.
     fn meet(&mut self, row: &[Entry]) -> bool {
-        let Some(first) = row.first() else {
+        let first = row.iter().min_by_key(|entry| entry.start);
+        let last = row.iter().max_by_key(|entry| entry.start);
+        let Some((first, last)) = first.zip(last) else {
             return true;
         };
-        let explained = self.explained(row) >= EXPLAINS;
+        let explained = self.is_explained([first, last]);
         let root = self.root(first.rank);
         let mut all = true;
         for entry in row {
+            all &= self.began_at(entry.rank, first.start).1;
             let other = self.root(entry.rank);
             if other != root {
                 all = false;
-                let began = self.began(root).max(self.began(other));
-                if let Some(place) = self.above.get_mut(other) {
-                    *place = root;
-                }
-                if let Some(place) = self.began.get_mut(root) {
-                    *place = began;
-                }
+                self.join([root, other], last.start);
             }
         }
         all || !explained
+    }
+
+    /// Brings all ranks that are together with one of two together at this time; the first stands for them.
+    fn join(&mut self, [root, other]: [usize; 2], time: Nanos) {
+        for rank in 0..self.above.len() {
+            if [root, other].contains(&self.root(rank)) {
+                let before = self.began(rank);
+                if let Some(joined) = self.joined.get_mut(rank) {
+                    *joined = Some((time, before));
+                }
+            }
+        }
+        let began = self.began(root).max(self.began(other));
+        if let Some(place) = self.above.get_mut(other) {
+            *place = root;
+        }
+        if let Some(place) = self.began.get_mut(root) {
+            *place = began;
+        }
     }
 }
 

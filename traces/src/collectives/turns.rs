@@ -1,6 +1,6 @@
 //! Whether the same rank comes late to the collectives of its group again and again, or ranks come late in turn.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use litd_units::Nanos;
 
@@ -13,6 +13,9 @@ use crate::timeline::{NonMax, Timeline};
 pub struct Lag {
     /// Of what the others wait for whoever comes last, the share that they wait for this rank.
     pub blame: f64,
+    /// The same where each iteration counts as one collective: a rank that is late to one collective because it waited in
+    /// another is not to blame.
+    pub net: f64,
     /// By how many of its standard errors the rank comes later than the mean rank, where each collective counts as
     /// one trial.
     pub by_collectives: f64,
@@ -37,7 +40,15 @@ struct Tally {
     /// By how much it came later than the mean rank: the sum, and that of the squares.
     sum: f64,
     squares: f64,
-    iterations: HashMap<Option<NonMax>, f64>,
+    iterations: HashMap<Option<NonMax>, Iteration>,
+}
+
+/// How it came to those of one iteration.
+#[derive(Clone, Copy, Default)]
+struct Iteration {
+    /// By how much later than the mean rank.
+    later: f64,
+    waits: f64,
 }
 
 impl Turns {
@@ -75,7 +86,9 @@ impl Turns {
                 .get(entry.rank)
                 .and_then(|timeline| timeline.kernels.get(entry.kernel));
             let iteration = kernel.and_then(|kernel| kernel.iteration);
-            *tally.iterations.entry(iteration).or_default() += later;
+            let iteration = tally.iterations.entry(iteration).or_default();
+            iteration.later += later;
+            iteration.waits += own;
         }
     }
 
@@ -85,18 +98,43 @@ impl Turns {
         if all <= 0.0 {
             return Vec::new();
         }
-        let ranks = self.ranks.into_iter();
-        ranks.map(|tally| tally.lag(all)).collect()
+        let net = net(&self.ranks);
+        let ranks = self.ranks.into_iter().zip(net);
+        ranks.map(|(tally, net)| tally.lag(all, net)).collect()
     }
 }
 
+/// Of what the others wait in each iteration, the share that they wait for the rank that waits least in it.
+fn net(ranks: &[Tally]) -> Vec<f64> {
+    let mut blame = vec![0.0; ranks.len()];
+    let mut all = 0.0;
+    let numbers = ranks.iter().flat_map(|tally| tally.iterations.keys());
+    // In their order, so that sums are the same each time.
+    for number in BTreeSet::from_iter(numbers) {
+        let waits = ranks.iter().enumerate().filter_map(|(rank, tally)| {
+            let iteration = tally.iterations.get(number)?;
+            Some((rank, iteration.waits))
+        });
+        let waits = Vec::from_iter(waits);
+        let Some(&(least, own)) = waits.iter().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+            continue;
+        };
+        let others = waits.iter().map(|waits| waits.1).sum::<f64>() - own;
+        let others = others / (waits.len() as f64 - 1.0).max(1.0);
+        blame[least] += others - own;
+        all += others;
+    }
+    blame.iter().map(|own| own / all.max(1.0)).collect()
+}
+
 impl Tally {
-    fn lag(self, all: f64) -> Lag {
-        let iterations = self.iterations.values();
+    fn lag(self, all: f64, net: f64) -> Lag {
+        let iterations = self.iterations.values().map(|iteration| iteration.later);
         let squares = iterations.clone().map(|later| later * later).sum();
         let number = iterations.len();
         Lag {
             blame: self.blame / all,
+            net,
             by_collectives: errors(self.sum, self.squares, self.count),
             by_iterations: (number >= FEW_ITERATIONS)
                 .then(|| (errors(self.sum, squares, number), number)),
@@ -104,9 +142,13 @@ impl Tally {
     }
 }
 
-/// A mean over its standard error, from the sum of so many values and that of their squares.
+/// A mean over its standard error, from the sum of so many values and that of their squares. One value alone has no
+/// error, and none has no mean: these tell nothing.
 fn errors(sum: f64, squares: f64, count: usize) -> f64 {
-    let count = count.max(1) as f64;
+    if count < 2 || sum == 0.0 {
+        return 0.0;
+    }
+    let count = count as f64;
     let variance = (squares - sum * sum / count).max(0.0) / (count - 1.0).max(1.0);
     match variance > 0.0 {
         true => sum / (variance * count).sqrt(),

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::timeline::{Kernel, Moment, NonMax, Timeline};
 pub use jumps::Jump;
 #[cfg(feature = "recorded")]
-pub use stages::{SetRight, set_right};
+pub use stages::{Clocks, SetRight, set_right};
 
 /// Fewer collectives than this say nothing.
 const FEWEST: usize = 5;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use litd_diagnosis::median;
 use litd_units::Nanos;
 
-use super::parts::{Part, from};
+use super::parts::{Ahead, Part, from};
 use super::{CLEAR, FEWEST, Skew, have_one_clock, kind_of, middle_and_deviation, shift};
 use crate::collectives::{Entry, matched};
 use crate::groups::{COALESCED, Groups};
@@ -28,46 +28,66 @@ pub struct SetRight {
     pub ahead: Nanos,
 }
 
+/// What is known of the clocks of a job's groups.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Clocks {
+    /// Those that were set right.
+    pub right: Vec<SetRight>,
+    /// Whether some may be further apart all the same: nothing that was handed over tells, or what goes one way alone.
+    pub unknown: bool,
+}
+
 /// Sets the clocks of a job's groups right against each other, where what they hand to each other says clearly that
 /// these are apart. Ranks of one group keep theirs, unless they are the stages of one pipeline.
-pub fn set_right(timelines: &mut [Timeline], groups: &Groups) -> Vec<SetRight> {
+pub fn set_right(timelines: &mut [Timeline], groups: &Groups) -> Clocks {
     let ranges = groups.all.iter().flat_map(|group| match group.pipeline {
         true => Vec::from_iter(group.range.clone().map(|at| at..at + 1)),
         false => vec![group.range.clone()],
     });
     let ranges = Vec::from_iter(ranges);
     if ranges.len() < 2 || have_one_clock(timelines) {
-        return Vec::new();
+        return Clocks::default();
     }
-    let parts = parts(timelines, groups, &ranges);
-    let Some(by_the_first) = from(0, ranges.len(), &parts) else {
-        return Vec::new();
+    let bounds = bounds(timelines, groups, &ranges);
+    // What goes both ways is all that is needed, if it leads to all.
+    let two_ways = Vec::from_iter(bounds.iter().filter_map(|pair| pair.part(true)));
+    let unknown = from(0, ranges.len(), &two_ways).is_none();
+    let parts = match unknown {
+        true => bounds.iter().filter_map(|pair| pair.part(false)).collect(),
+        false => two_ways,
     };
-    // The middle clock stays, so that as few as possible change.
-    let mut order = Vec::from_iter(0..ranges.len());
-    order.sort_by(|&a, &b| by_the_first[a].by.total_cmp(&by_the_first[b].by));
-    let Some(ahead) = from(order[(order.len() - 1) / 2], ranges.len(), &parts) else {
-        return Vec::new();
+    let Some(ahead) = from_the_middle(ranges.len(), &parts) else {
+        return Clocks {
+            right: Vec::new(),
+            unknown,
+        };
     };
-    let wrong = ranges.into_iter().zip(ahead).filter(|(_, ahead)| {
-        let far = ahead.by.abs();
-        far > NEAR && far > CLEAR * ahead.off
-    });
+    let wrong = ranges.into_iter().zip(ahead);
+    let wrong = wrong.filter(|(_, ahead)| ahead.by.abs() > NEAR);
     let wrong = wrong.map(|(range, ahead)| SetRight {
         range,
         ahead: Nanos(ahead.by as i64),
     });
-    let wrong = Vec::from_iter(wrong);
-    for SetRight { range, ahead } in &wrong {
+    let right = Vec::from_iter(wrong);
+    for SetRight { range, ahead } in &right {
         let own = timelines.get_mut(range.clone()).unwrap_or_default();
         own.iter_mut().for_each(|timeline| shift(timeline, *ahead));
     }
-    wrong
+    Clocks { right, unknown }
+}
+
+/// How far each clock is ahead of the middle one, which stays, so that as few as possible change; none where no way leads
+/// to some.
+fn from_the_middle(count: usize, parts: &[Part]) -> Option<Vec<Ahead>> {
+    let by_the_first = from(0, count, parts)?;
+    let mut order = Vec::from_iter(0..count);
+    order.sort_by(|&a, &b| by_the_first[a].by.total_cmp(&by_the_first[b].by));
+    from(*order.get(count.saturating_sub(1) / 2)?, count, parts)
 }
 
 /// What two sets of ranks say of how far the clock of the second is ahead, in nanoseconds.
-#[derive(Default)]
 struct Bounds {
+    sets: [usize; 2],
     /// At least so far: what the second handed to the first.
     least: Vec<f64>,
     /// At most so far: what the first handed to the second.
@@ -75,24 +95,52 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// The least that both allow, and how much transfers disagree about it; none where too few tell.
-    fn ahead(self) -> Option<(f64, f64)> {
-        let told = |bounds: Vec<f64>| {
-            let enough = bounds.len() >= FEWEST;
-            enough.then(|| middle_and_deviation(&bounds))
-        };
-        let (least, most) = (told(self.least), told(self.most));
+    /// How far the clock of the second is ahead: no further than both allow, where that is clear. It may be off by what
+    /// transfers disagree or, where they allow that clocks agree, by all that they allow. None where too few tell, or, if that
+    /// is wanted, none go one of the ways.
+    fn part(&self, two_ways: bool) -> Option<Part> {
+        let (least, most) = (bound(&self.least), bound(&self.most));
+        if two_ways && (least.is_none() || most.is_none()) {
+            return None;
+        }
         least.or(most)?;
-        let least = least.filter(|(by, _)| *by > 0.0);
-        let most = most.filter(|(by, _)| *by < 0.0);
-        let told = least.or(most).filter(|_| least.is_none() || most.is_none());
-        Some(told.unwrap_or_default())
+        let clear = |(by, off): &(f64, f64)| by.abs() > NEAR && by.abs() > CLEAR * off;
+        let ahead = least.filter(|least| least.0 > 0.0 && clear(least));
+        let behind = most.filter(|most| most.0 < 0.0 && clear(most));
+        let far = |bound: Option<(f64, f64)>| bound.map_or(0.0, |(by, off)| by.abs() + off);
+        let (by, off) = match (ahead, behind) {
+            (Some(told), None) | (None, Some(told)) => told,
+            // They contradict each other, or allow that clocks agree.
+            _ => (0.0, far(least).max(far(most))),
+        };
+        Some(Part {
+            members: self.sets.to_vec(),
+            skew: Skew {
+                ahead_ns: vec![Nanos::ZERO, Nanos(by as i64)],
+                uncertainty_ns: vec![Nanos(off as i64); 2],
+                ..Skew::default()
+            },
+        })
     }
 }
 
+/// What transfers say, and how far they disagree about it: of few by all that they differ; none of one alone.
+fn bound(told: &[f64]) -> Option<(f64, f64)> {
+    if told.len() < 2 {
+        return None;
+    }
+    let (by, off) = middle_and_deviation(told);
+    if told.len() >= FEWEST {
+        return Some((by, off));
+    }
+    let least = told.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = told.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Some((by, most - least))
+}
+
 /// What each two sets of ranks say that hand something to each other.
-fn parts(timelines: &[Timeline], groups: &Groups, ranges: &[Range<usize>]) -> Vec<Part> {
-    let mut bounds = BTreeMap::<(usize, usize), Bounds>::new();
+fn bounds(timelines: &[Timeline], groups: &Groups, ranges: &[Range<usize>]) -> Vec<Bounds> {
+    let mut bounds = BTreeMap::<[usize; 2], Bounds>::new();
     let set_of = |entry: &Entry| ranges.iter().position(|range| range.contains(&entry.rank));
     matched(timelines, groups).each(|row| {
         let mut ends = BTreeMap::<usize, Vec<&Entry>>::new();
@@ -109,7 +157,12 @@ fn parts(timelines: &[Timeline], groups: &Groups, ranges: &[Range<usize>]) -> Ve
             let Some((one, other)) = told else { return };
             let since = row[0].end;
             let by = end(others, since) - end(own, since);
-            let bounds = bounds.entry((first, second)).or_default();
+            let sets = [first, second];
+            let bounds = bounds.entry(sets).or_insert_with(|| Bounds {
+                sets,
+                least: Vec::new(),
+                most: Vec::new(),
+            });
             if one != Role::Sends {
                 bounds.least.push(by);
             }
@@ -118,18 +171,7 @@ fn parts(timelines: &[Timeline], groups: &Groups, ranges: &[Range<usize>]) -> Ve
             }
         }
     });
-    let part = |((first, second), bounds): ((usize, usize), Bounds)| {
-        let (by, off) = bounds.ahead()?;
-        Some(Part {
-            members: vec![first, second],
-            skew: Skew {
-                ahead_ns: vec![Nanos::ZERO, Nanos(by as i64)],
-                uncertainty_ns: vec![Nanos(off as i64); 2],
-                ..Skew::default()
-            },
-        })
-    };
-    bounds.into_iter().filter_map(part).collect()
+    bounds.into_values().collect()
 }
 
 /// When the ranks of a set end one collective: that long after another time.

@@ -192,11 +192,11 @@ pub(super) fn excess(
         let by = sum.time.0 as f64 - ahead;
         if by > OF_ITSELF * ahead { by } else { 0.0 }
     });
-    let more = more.sum::<f64>() as i64;
+    let more = Nanos(more.sum::<f64>() as i64);
     let theirs = ahead.iter().filter_map(|&at| timelines.get(at));
     let theirs = theirs.map(|other| bare_copies(other, runs).0 as f64);
-    let theirs = measure(theirs.collect()).unwrap_or(0.0) as i64;
-    Nanos(more + (bare_copies(timeline, runs).0 - theirs).max(0))
+    let theirs = Nanos(measure(theirs.collect()).unwrap_or(0.0) as i64);
+    more + (bare_copies(timeline, runs) - theirs).max(Nanos::ZERO)
 }
 
 /// How long a rank copies with no computation beside it.

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use litd_units::Nanos;
 use serde::Serialize;
 
-pub use crate::skew::{Jump, SetRight, Skew, set_right};
+pub use crate::skew::{Clocks, Jump, SetRight, Skew, set_right};
 pub use cause::{Diagnosis, Grids, RankMarks, named};
 pub use gain::{Gain, gain};
 pub use layers::Layer;

@@ -61,7 +61,12 @@ pub(super) fn nobody(
         return None;
     }
     let blame = late.iter().filter_map(|&gpu| lags.get(gpu));
-    let blame = blame.map(|lag| lag.blame).sum::<f64>();
+    // In each iteration one rank waits least: that it is one of several says little.
+    let net = match late {
+        [one] => lags.get(*one).map_or(0.0, |lag| lag.net),
+        _ => 0.0,
+    };
+    let blame = blame.map(|lag| lag.blame).sum::<f64>().max(net);
     let idle = verdict.apart.idle;
     let common = verdict.idle - idle;
     if verdict.cause == Cause::HostBound && common >= ALL_WAIT {
@@ -122,13 +127,13 @@ pub(super) fn is_slow(verdict: &Verdict) -> bool {
 }
 
 /// Whether a rank comes late again and again, by more than the one of several that chance makes the last: over few
-/// iterations that takes more.
+/// iterations that takes more. Where iterations tell, a rank may be late to one collective of many in each.
 fn again(own: &Lag) -> bool {
     let more = |iterations: usize| 33.0 / (iterations as f64 - 1.0).powi(2);
-    let by_iterations = own
-        .by_iterations
-        .is_none_or(|(errors, iterations)| errors >= SURE + more(iterations));
-    own.by_collectives >= SURE && by_iterations
+    match own.by_iterations {
+        Some((errors, iterations)) => errors >= SURE + more(iterations),
+        None => own.by_collectives >= SURE,
+    }
 }
 
 #[cfg(test)]
@@ -163,6 +168,7 @@ mod tests {
     fn who_is_last_by_chance_is_not_waited_for() {
         let lag = |blame, by_collectives, iterations| Lag {
             blame,
+            net: 0.0,
             by_collectives,
             by_iterations: Some(iterations),
         };

@@ -1,6 +1,6 @@
 //! Stages of a pipeline on machines whose clocks differ: what ranks wait for is told as if they did not.
 
-use litd_traces::study::{Cause, set_right};
+use litd_traces::study::{Cause, Clocks, set_right};
 use litd_traces::{AlignOptions, Report, Timeline, partition};
 use litd_units::Nanos;
 
@@ -106,8 +106,8 @@ fn clocks_that_agree_are_left_alone_whatever_senders_do() {
                 }
                 apart(&mut timelines, 5_000, 8_000);
                 let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
-                let wrong = set_right(&mut timelines, &groups);
-                assert!(wrong.is_empty(), "{spec} {eager} {seed}: {wrong:?}");
+                let clocks = set_right(&mut timelines, &groups);
+                assert_eq!(clocks, Clocks::default(), "{spec} {eager} {seed}");
             }
         }
     }
@@ -120,7 +120,7 @@ fn where_senders_do_not_wait_clocks_are_set_no_further_than_transfers_need() {
         without_waiting_senders(&mut timelines);
         let mut timelines = on_clocks(timelines, &[0, ahead]);
         let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
-        let [wrong] = &set_right(&mut timelines, &groups)[..] else {
+        let [wrong] = &set_right(&mut timelines, &groups).right[..] else {
             panic!("{spec} {ahead}: one clock is wrong");
         };
         let by = wrong.ahead.0 * if wrong.range.start == 0 { -1 } else { 1 };
@@ -136,4 +136,56 @@ fn a_pipeline_of_single_ranks_has_its_clocks_set_right() {
     let one = analysed(run("pp4", None, 1));
     let many = analysed(on_clocks(run("pp4", None, 1), &ahead));
     assert_eq!(told(&one), told(&many));
+}
+
+/// Takes transfers out, of which only so many of each kind are left, and their other ends.
+fn with_fewer(timelines: &mut [Timeline], keep: impl Fn(&str, usize) -> bool) {
+    for timeline in timelines {
+        let mut counts = std::collections::HashMap::<String, usize>::new();
+        let names = timeline.kernels.iter().map(|kernel| {
+            let name = timeline.collective_of(kernel)?.name.as_deref()?;
+            ["send", "recv"].contains(&name).then(|| name.to_owned())
+        });
+        let mut names = Vec::from_iter(names).into_iter();
+        timeline.kernels.retain(|_| {
+            let Some(name) = names.next().flatten() else {
+                return true;
+            };
+            let count = counts.entry(name.clone()).or_default();
+            *count += 1;
+            keep(&name, *count)
+        });
+    }
+}
+
+#[test]
+fn few_transfers_tell_clocks_that_are_far_apart() {
+    // Of each rank the first three that it sends and that it receives, which are one on two stages.
+    let mut timelines = run("pp2tp4", None, 1);
+    with_fewer(&mut timelines, |_, count| count <= 3);
+    let mut timelines = on_clocks(timelines, &[0, 20_000]);
+    let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+    let clocks = set_right(&mut timelines, &groups);
+    assert!(!clocks.unknown);
+    let [right] = &clocks.right[..] else {
+        panic!("one clock is wrong: {clocks:?}");
+    };
+    assert_eq!(right.range, 4..8);
+    assert!((right.ahead.0 - 20_000_000).abs() < 1_000, "{right:?}");
+}
+
+#[test]
+fn what_is_handed_on_one_way_leaves_clocks_unknown() {
+    let mut timelines = run("pp2tp4", None, 1);
+    // Forwards alone, as for inference: the first stage sends and the second one receives.
+    let (first, second) = timelines.split_at_mut(4);
+    with_fewer(first, |name, _| name == "send");
+    with_fewer(second, |name, _| name == "recv");
+    let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+    assert!(set_right(&mut timelines.clone(), &groups).unknown);
+    // What comes before it was sent is set right all the same.
+    let mut behind = on_clocks(timelines, &[0, -20_000]);
+    let clocks = set_right(&mut behind, &groups);
+    assert_eq!(clocks.right.len(), 1);
+    assert!(clocks.unknown);
 }

@@ -8,6 +8,7 @@
 mod clocks;
 mod files;
 mod kineto;
+mod late;
 mod oracle;
 mod parallel;
 mod plant;

@@ -13,7 +13,12 @@ pub(super) fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
     run_for(spec, slow, seed, 2)
 }
 
-fn run_for(spec: &str, slow: Option<usize>, seed: u64, iterations: u32) -> Vec<Timeline> {
+pub(super) fn run_for(
+    spec: &str,
+    slow: Option<usize>,
+    seed: u64,
+    iterations: u32,
+) -> Vec<Timeline> {
     let job: Parallel = spec.parse().unwrap();
     let mut speeds = vec![1.0; job.ranks()];
     if let Some(slow) = slow {
@@ -439,16 +444,34 @@ fn what_a_group_exchanges_and_its_stage_are_told() {
 
 #[test]
 fn a_level_job_has_no_straggler() {
-    for spec in ["pp2tp4", "pp4dp2", "tp2dp4", "cp2"] {
-        for seed in 0..4 {
-            for group in analysed(run(spec, None, seed)).groups {
+    let (mut jobs, mut several) = (0, Vec::new());
+    for spec in [
+        "pp2tp4",
+        "pp4dp2",
+        "tp2dp4",
+        "tp4dp2",
+        "cp2",
+        "dp8ep4",
+        "dp8ep8",
+        "tp2dp4ep2",
+    ] {
+        for (iterations, seed) in (1..5).flat_map(|count| (0..5).map(move |seed| (count, seed))) {
+            jobs += 1;
+            for group in analysed(run_for(spec, None, seed, iterations)).groups {
                 let diagnosis = group.diagnosis.unwrap();
-                assert_eq!(
-                    diagnosis.cause,
-                    Cause::Healthy,
-                    "{spec} {seed}: {diagnosis:?}"
-                );
+                let job = (spec, iterations, seed, diagnosis.stragglers);
+                match (diagnosis.cause, &job.3[..]) {
+                    (Cause::Healthy, _) => {}
+                    // Experts have uneven loads, by which some of the ranks are late in so few iterations.
+                    (Cause::Unknown, [_, _, ..]) if spec.contains("ep") => several.push(job),
+                    (cause, _) => panic!("{job:?}: {cause:?}"),
+                }
             }
         }
     }
+    assert!(
+        several.len() * 50 <= jobs,
+        "{} of {jobs}: {several:?}",
+        several.len()
+    );
 }
