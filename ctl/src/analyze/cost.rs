@@ -6,7 +6,7 @@ use litd_units::Nanos;
 
 use super::answer::{Answer, capital};
 use super::weighed::Weighed;
-use super::{certainty, hosts, parts, words};
+use super::{certainty, doubts, hosts, parts, words};
 use crate::show::time;
 
 /// From this share of the time on it is worth a word that all ranks wait for each other, or that stages do.
@@ -401,6 +401,8 @@ pub fn of_one(report: &Report) -> Answer {
         .map(|&(what, part, share)| format!("{} ({}) {what}", time(part), words::percents(share)));
     let told = Vec::from_iter(told);
     let told = match told.is_empty() {
+        // Of few kernels that says nothing.
+        true if doubts::short(report).is_some() => return Answer::of("not known."),
         true => Answer::of("none of this rank's time, which computes throughout."),
         false => Answer::of(format!("of this rank's time {}.", told.join(", "))),
     };

@@ -442,10 +442,7 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
         sure: sure.into(),
         brief: Answer::of(sure).and(certainty::doubted(&doubts)),
         doubts,
-        cost: match short {
-            Some(_) => Answer::of("not known."),
-            None => cost::of_one(report),
-        },
+        cost: cost::of_one(report),
         next: match short {
             Some(_) => Answer::of(
                 "record some iterations of the job, on all of its ranks, and analyze these.",

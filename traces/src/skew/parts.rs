@@ -185,15 +185,15 @@ fn disagree(ahead: &mut [Ahead], parts: &[Part]) {
 /// The jumps that groups tell, each rank's once: it may be in several groups. Where some know whose clock it is,
 /// those of two ranks say nothing more.
 fn told_once(parts: &[Part]) -> Vec<Jump> {
-    let mut of_most = BTreeMap::<Option<u32>, &[Jump]>::new();
+    let mut first = BTreeMap::<Option<u32>, &[Jump]>::new();
     for part in parts {
         let ranks = part.skew.jumps.iter().map(|jump| jump.rank);
         for rank in BTreeSet::from_iter(ranks) {
-            of_most.entry(rank).or_insert(&part.skew.jumps);
+            first.entry(rank).or_insert(&part.skew.jumps);
         }
     }
-    let known = of_most.keys().any(Option::is_some);
-    let jumps = of_most.iter().flat_map(|(rank, jumps)| {
+    let known = first.keys().any(Option::is_some);
+    let jumps = first.iter().flat_map(|(rank, jumps)| {
         let own = jumps.iter().filter(move |jump| jump.rank == *rank);
         own.copied()
     });
