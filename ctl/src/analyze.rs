@@ -31,9 +31,9 @@ use litd_traces::study::{
 };
 use litd_traces::whatif::WhatIf;
 use litd_traces::{
-    AlignError, AlignOptions, AnalysisOptions, Choice, Groups, KernelClass, Report, Selection,
-    Suspect, Timeline, analyse_groups, common_iterations, folder, formats, join, leads, partition,
-    suspects,
+    AlignError, AlignOptions, AnalysisOptions, Choice, GroupReport, Groups, KernelClass, Report,
+    Selection, Suspect, Timeline, analyse_groups, common_iterations, folder, formats, join, leads,
+    partition, suspects,
 };
 use litd_units::{Aggregation, Watts};
 use serde::Serialize;
@@ -448,12 +448,12 @@ fn studied<'a>(
             told.diagnosed(weighed::within(&study.diagnosis, &told.ranks));
         }
     }
-    let ill = |group: &litd_traces::GroupReport| {
+    let ill = |group: &GroupReport| {
         let diagnosis = group.diagnosis.as_ref();
         diagnosis.is_some_and(|diagnosis| diagnosis.cause != Cause::Healthy)
     };
     let worst = match report.groups.iter().any(ill) {
-        true => costliest(job, &studies).unwrap_or_else(|| report.worst_group(ill)),
+        true => costliest(job, &studies).unwrap_or_else(|| longest_waiting(report, ill)),
         false => report.worst_group(|_| true),
     };
     report.tell(worst);
@@ -468,8 +468,30 @@ fn studied<'a>(
     })
 }
 
+/// The group whose ranks wait longest for their straggler, of these. Where transfers between stages can't be matched, one late
+/// rank makes those of its replica late in all groups: one where it is known why comes before others that wait as long.
+fn longest_waiting(report: &Report, ill: impl Fn(&GroupReport) -> bool) -> usize {
+    let explained = |group: &GroupReport| {
+        let diagnosis = group.diagnosis.as_ref();
+        diagnosis.is_some_and(weighed::is_explained) && ill(group)
+    };
+    let longest = report.worst_group(&ill);
+    let other = report.worst_group(explained);
+    let waits = |at: usize| {
+        report
+            .groups
+            .get(at)
+            .map_or(0.0, |group| group.spread().0 as f64)
+    };
+    let known = report.groups.get(other).is_some_and(explained);
+    match known && waits(other) >= weighed::EXPLAINS * waits(longest) {
+        true => other,
+        false => longest,
+    }
+}
+
 /// The group whose stragglers cost the job most, where that is clearly more than those of any other: what a stage waits in
-/// its own group may cost the whole pipeline nothing.
+/// its own group may cost the whole pipeline nothing. A group where it is known why comes before others that cost as much.
 fn costliest(job: &WhatIf<'_>, studies: &[Option<Study<'_>>]) -> Option<usize> {
     /// So many times as much is clear.
     const CLEAR: f64 = 2.0;
@@ -482,14 +504,18 @@ fn costliest(job: &WhatIf<'_>, studies: &[Option<Study<'_>>]) -> Option<usize> {
             ranks: &ranks,
             links: &[],
         };
-        (!ranks.is_empty()).then(|| job.share(mended))
+        let explained = weighed::is_explained(diagnosis);
+        let counts = if explained { 1.0 } else { weighed::EXPLAINS };
+        (!ranks.is_empty()).then(|| (counts * job.share(mended), explained))
     };
     let costs = studies.iter().enumerate();
     let costs = costs.filter_map(|(at, study)| Some((cost(study)?, at)));
     let mut costs = Vec::from_iter(costs);
-    costs.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let (first, at) = *costs.first()?;
-    let second = costs.get(1).map_or(0.0, |second| second.0);
+    costs.sort_by(|a, b| b.0.0.total_cmp(&a.0.0));
+    let ((first, explained), at) = *costs.first()?;
+    let rivals = costs.iter().skip(1).map(|(cost, _)| cost);
+    let mut rivals = rivals.filter(|(_, other)| *other || !explained);
+    let second = rivals.next().map_or(0.0, |rival| rival.0);
     (first >= weighed::WORTH && first >= CLEAR * second).then_some(at)
 }
 

@@ -128,7 +128,8 @@ impl GroupReport {
     }
 
     /// By how much longer the rank that waits most waits than the one that waits least.
-    fn spread(&self) -> Nanos {
+    #[must_use]
+    pub fn spread(&self) -> Nanos {
         let waits = || {
             self.waits
                 .iter()

@@ -232,9 +232,12 @@ pub fn besides(report: &Report, by_hosts: bool) -> Option<String> {
         .iter()
         .any(|rank| rank.exposed_wait_ns > Some(Nanos::ZERO));
     let waits = waits && report.missing().is_none();
-    let apart = match largest.kind == Kind::Communication && waits {
-        true => ", without what is waited for other ranks",
-        false => "",
+    let mut rows = report.ranks.iter().flat_map(|rank| &rank.collectives);
+    let matched = rows.all(|row| row.wait_ns.is_some());
+    let apart = match (largest.kind == Kind::Communication && waits, matched) {
+        (true, true) => ", without what is waited for other ranks",
+        (true, false) => ", some of it waiting for other ranks that can't be told",
+        (false, _) => "",
     };
     Some(format!("{}{apart}", largest.takes()))
 }

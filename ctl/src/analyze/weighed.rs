@@ -12,6 +12,14 @@ use crate::show::time;
 /// Less than this share of the time is not worth a word.
 pub const WORTH: f64 = 0.005;
 
+/// An explained cause comes first if it costs this part of the unexplained one.
+pub const EXPLAINS: f64 = 0.9;
+
+/// Whether it is known why ranks are late.
+pub fn is_explained(diagnosis: &Diagnosis) -> bool {
+    diagnosis.cause != Cause::Unknown || !diagnosis.longer.is_empty()
+}
+
 /// Costs of ranks and links.
 pub struct Weighed<'a> {
     /// Of the ranks that the others wait for, if any are named.
@@ -144,7 +152,7 @@ impl<'a> Weighed<'a> {
             }
             Late {
                 share: job.share(mended),
-                explained: diagnosis.cause != Cause::Unknown || !diagnosis.longer.is_empty(),
+                explained: is_explained(diagnosis),
                 courses,
             }
         });
@@ -173,8 +181,6 @@ impl<'a> Weighed<'a> {
 
     /// The cause that costs more than the named ranks, if any.
     pub fn first(&self) -> Option<First<'a>> {
-        /// An explained cause comes first if it costs this part of the unexplained one.
-        const EXPLAINS: f64 = 0.9;
         let late = self.late.as_ref().map_or(0.0, |late| match late.explained {
             true => late.share,
             false => EXPLAINS * late.share,

@@ -15,9 +15,8 @@ use crate::collectives::{Entry, matched};
 use crate::groups::{COALESCED, Groups};
 use crate::timeline::Timeline;
 
-/// Clocks this near are left as they are, in nanoseconds. A choice: a hundred transfers are off by a hundredth of a second at
-/// most then, and clocks of one machine are nearer.
-const NEAR: f64 = 100_000.0;
+/// Clocks this near are left as they are, in nanoseconds: the ends of what ranks do together are a few microseconds apart.
+const NEAR: f64 = 10_000.0;
 
 /// Ranks whose clock was ahead of the middle one's, and was set right.
 #[derive(Debug, Clone, PartialEq, Eq)]
