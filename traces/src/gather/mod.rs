@@ -156,6 +156,8 @@ pub(crate) struct Mark {
     pub(crate) rank: Option<u32>,
     /// The device, for a mark that the profiler carried over to it.
     pub(crate) device: Option<NameId>,
+    /// The stream there, for a mark that spans what ran on that stream alone.
+    pub(crate) stream: Option<Label>,
 }
 
 /// When the call began that launched a kernel with this correlation, and when it returned; the times lack the file's base.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::natural::natural;
 use crate::timeline::{
-    CollectiveId, Iteration, KernelClass, Moment, NameId, NonMax, StreamId, Timeline,
+    CollectiveId, Iteration, Kernel, KernelClass, Moment, NameId, NonMax, StreamId, Timeline,
 };
 
 /// The kernels of one rank's GPU, still in the file's terms.
@@ -288,7 +288,7 @@ fn timeline(
         let correlation = correlations.get(at).copied().flatten();
         let launch = marks.launch(rank, correlation);
         kernel.iteration = marks
-            .iteration(kernel.start.0, launch.map(|launch| launch.at))
+            .iteration(kernel, launch.map(|launch| launch.at))
             .and_then(NonMax::new);
         if let Some(launch) = launch {
             let there = Nanos(launch.there(kernel)) + all.base;
@@ -347,6 +347,8 @@ fn timeline(
 struct Marks<'a> {
     host: Vec<Mark>,
     device: Vec<Mark>,
+    /// Those on the device of each stream, by its number.
+    streams: Vec<Vec<Mark>>,
     launches: &'a [Launch],
 }
 
@@ -365,9 +367,17 @@ impl<'a> Marks<'a> {
             .partition(|mark| mark.device.is_some());
         device.sort_by_key(|mark| (mark.start, mark.end));
         host.sort_by_key(|mark| (mark.start, mark.end));
+        let mut streams = vec![Vec::new(); all.kept.streams.len()];
+        for mark in &device {
+            let stream = mark.stream.map(|stream| usize::from(stream.number()));
+            if let Some(own) = stream.and_then(|stream| streams.get_mut(stream)) {
+                own.push(*mark);
+            }
+        }
         Self {
             host,
             device,
+            streams,
             launches: &all.launches,
         }
     }
@@ -382,11 +392,18 @@ impl<'a> Marks<'a> {
     }
 
     /// A kernel belongs to the step in which the host launched it, however late it ran. Where
-    /// the launch is not known, the profiler's mark on the device has to do.
-    fn iteration(&self, start: i64, launched: Option<i64>) -> Option<u32> {
+    /// the launch is not known, the profiler's mark on the device has to do: that of the kernel's own stream, because each
+    /// stream begins and ends a step at a time of its own, else that of any stream. The kernel's times and its stream
+    /// are the file's.
+    fn iteration(&self, kernel: &Kernel, launched: Option<i64>) -> Option<u32> {
+        let start = kernel.start.0;
         match launched {
             Some(launch) if !self.host.is_empty() => containing(&self.host, launch),
-            _ if !self.device.is_empty() => containing(&self.device, start),
+            _ if !self.device.is_empty() => {
+                let own = self.streams.get(usize::from(kernel.stream.0));
+                let own = own.and_then(|own| containing(own, start));
+                own.or_else(|| containing(&self.device, start))
+            }
             _ if self.launches.is_empty() => containing(&self.host, start),
             _ => None,
         }

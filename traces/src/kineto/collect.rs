@@ -112,7 +112,7 @@ impl Collected {
                 Ok(())
             }
             Category::Host => {
-                self.mark(event, rank, None);
+                self.mark(event, rank, None, None);
                 Ok(())
             }
             Category::Operator => {
@@ -139,7 +139,12 @@ impl Collected {
                         what,
                     }
                 })?;
-                self.mark(event, rank, Some(device.id()));
+                self.mark(
+                    event,
+                    rank,
+                    Some(device.id()),
+                    Some(stream_label(event, &args)),
+                );
                 Ok(())
             }
             Category::Other(name) => {
@@ -204,19 +209,27 @@ impl Collected {
     }
 
     /// Keeps the mark if it is one. A mark with unreadable times is no reason to refuse kernels.
-    fn mark(&mut self, event: &Event<'_>, rank: Option<u32>, device: Option<NameId>) {
+    fn mark(
+        &mut self,
+        event: &Event<'_>,
+        rank: Option<u32>,
+        device: Option<NameId>,
+        stream: Option<&[u8]>,
+    ) {
         let number = event.name.strip_prefix(b"ProfilerStep#");
         let number = number.and_then(number_of);
         let start = event.ts.and_then(number::micros_to_nanos);
         let length = event.dur.and_then(number::micros_to_nanos);
         if let (Some(number), Some(start), Some(length)) = (number, start, length) {
             let end = start.saturating_add(length.max(0));
+            let stream = stream.and_then(|label| self.gathered.kept.stream(&decoded(label)).ok());
             self.gathered.marks.push(Mark {
                 number,
                 start,
                 end,
                 rank,
                 device,
+                stream,
             });
         }
     }
@@ -259,8 +272,7 @@ impl Collected {
             Category::Copy => KernelClass::Copy,
             _ => self.gathered.class(name),
         };
-        let stream = args.stream.or(event.tid).unwrap_or_default();
-        let stream = stream.strip_prefix(b"stream ").unwrap_or(stream);
+        let stream = stream_label(event, &args);
         let stream = self.gathered.kept.stream(&decoded(stream)).map_err(fault)?;
         let device = decoded(device_label(event, &args));
         let device = self.gathered.kept.device(&device).map_err(fault)?;
@@ -329,6 +341,12 @@ impl Collected {
             sequence: raw.sequence,
         })
     }
+}
+
+/// `args.stream` tells the stream, else the thread.
+fn stream_label<'a>(event: &Event<'a>, args: &Args<'a>) -> &'a [u8] {
+    let label = args.stream.or(event.tid).unwrap_or_default();
+    label.strip_prefix(b"stream ").unwrap_or(label)
 }
 
 /// `args.device` tells the device, else the process.

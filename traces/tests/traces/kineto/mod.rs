@@ -163,6 +163,40 @@ fn marks_on_the_device_do_where_launches_are_unknown() {
 }
 
 #[test]
+fn each_stream_begins_and_ends_an_iteration_at_a_time_of_its_own() {
+    let mark = |step: u32, stream: u32, from: u32, to: u32| {
+        let length = to - from;
+        format!(
+            r#"{{"ph":"X","cat":"gpu_user_annotation","name":"ProfilerStep#{step}","pid":0,"tid":{stream},"ts":{from},"dur":{length}}}"#
+        )
+    };
+    let on = |stream: u32, at: u32| {
+        let stream = format!(r#""stream":{stream}"#);
+        kernel("k", &at.to_string(), "1", &stream)
+    };
+    let events = [
+        mark(1, 7, 10, 30),
+        mark(1, 20, 12, 36),
+        mark(2, 7, 30, 50),
+        mark(2, 20, 40, 44),
+        on(7, 11),
+        // The next iteration has begun on the other stream.
+        on(20, 33),
+        // No mark is on its stream: that which began last counts.
+        on(9, 34),
+        // So it does where the stream's own has ended.
+        on(20, 38),
+        // The mark that began last has ended.
+        on(7, 46),
+    ];
+    let events = Vec::from_iter(events.iter().map(String::as_str));
+    let timeline = one(&document("", &events));
+    let steps = timeline.kernels.iter();
+    let steps = steps.map(|kernel| kernel.iteration.map(NonMax::get));
+    assert_eq!(Vec::from_iter(steps), [1, 1, 2, 2, 2].map(Some));
+}
+
+#[test]
 fn one_file_may_hold_several_ranks() {
     let by_argument = document(
         "",
