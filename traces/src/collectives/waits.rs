@@ -143,18 +143,21 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
     let mut transfers = Transfers::of(groups.all.len());
     let mut turns = Vec::from_iter(groups.all.iter().map(Turns::of));
     let mut in_step = step::in_step(matched).into_iter();
+    // Of each group how many ranks take part; `Groups::of` is 0 where there are none.
+    let mut counts = vec![0_usize; groups.all.len().max(1)];
     matched.each(|row| {
         let in_step = in_step.next().unwrap_or(true);
         let group = |entry: &Entry| group_of.get(entry.rank).copied();
         let first = row.first().and_then(group);
         let inside = row.iter().all(|entry| group(entry) == first);
+        let places = || row.iter().filter_map(group);
+        places().for_each(|group| counts[group] += 1);
         for (entry, wait) in row.iter().zip(in_one(row)) {
             let (Some(waits), Some(spans)) = (all.get_mut(entry.rank), spans.get_mut(entry.rank))
             else {
                 continue;
             };
-            let others = row.iter().filter(|other| group(other) == group(entry));
-            let shared = usize::from(others.count() > 1);
+            let shared = usize::from(group(entry).is_some_and(|group| counts[group] > 1));
             waits.add(wait, shared, inside, in_step);
             if wait > Nanos::ZERO {
                 let span = (entry.start, entry.start + wait);
@@ -164,6 +167,7 @@ pub(crate) fn waits(timelines: &[Timeline], groups: &Groups, matched: &Matched<'
                 }
             }
         }
+        places().for_each(|group| counts[group] = 0);
         let own = first.filter(|_| inside);
         if let Some(greatest) = own.and_then(|group| greatest.get_mut(group)) {
             greatest.take(row);

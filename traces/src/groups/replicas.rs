@@ -20,13 +20,7 @@ pub(super) fn name(timelines: &mut [Timeline], stage: &[usize]) {
     let mut names = HashMap::new();
     let own = stage.iter().filter_map(|&place| timelines.get(place));
     let ranks = Vec::from_iter(own.map(|timeline| collectives(timeline, &mut names)));
-    // Replicas that begin at once stay close to each other for a while, and further apart than the ends of one collective.
-    let mut within = (0..4).map(|halved| Nanos(TOGETHER.0 >> halved));
-    let sets = within.find_map(|within| {
-        let sets = replicas(&ranks, within)?;
-        let size = sets.first().map_or(0, Vec::len);
-        sets.iter().all(|one| one.len() == size).then_some(sets)
-    });
+    let sets = Widths::default().sets(&ranks);
     let Some(replicas) = sets.filter(|sets| sets.len() > 1) else {
         return;
     };
@@ -118,28 +112,57 @@ fn collectives(timeline: &Timeline, names: &mut HashMap<String, u32>) -> Vec<Tra
     Transfer::with_room(all.collect(), recorded(timeline))
 }
 
-/// Ranks most of whose collectives end within so much of each other, by their places; none if some of these are alone.
-fn replicas(ranks: &[Vec<Transfer>], within: Nanos) -> Option<Vec<Vec<usize>>> {
-    let mut all = Vec::<Vec<usize>>::new();
-    for (place, own) in ranks.iter().enumerate() {
-        let joins = |replica: &&mut Vec<usize>| {
-            let first = replica.first().and_then(|&first| ranks.get(first));
-            first.is_some_and(|first| {
-                let both = [&first[..], &own[..]];
-                let mut pairs = pairs(&both, &[[0, 1]]);
-                pairs.retain(|pair| pair.apart <= within);
-                most_are_pairs(&both, &pairs)
-            })
-        };
-        let too_many = 2 * all.len() >= ranks.len();
-        match all.iter_mut().find(joins) {
-            Some(replica) => replica.push(place),
-            // Of replicas of two ranks or more there are fewer: comparing on would take ranks times ranks.
-            None if too_many => return None,
-            None => all.push(vec![place]),
-        }
+/// How many times [`TOGETHER`] is halved at most: replicas that begin at once stay close to each other for a while, and
+/// further apart than the ends of one collective.
+const HALVED: u32 = 3;
+
+/// How many times [`TOGETHER`] may be halved so that most collectives of two ranks, by their places, still end within that
+/// of each other; none where most don't end within it at all.
+#[derive(Default)]
+struct Widths(HashMap<(usize, usize), Option<u32>>);
+
+impl Widths {
+    /// Replicas of one size, within the widest that tells such; none where nothing does.
+    fn sets(&mut self, ranks: &[Vec<Transfer>]) -> Option<Vec<Vec<usize>>> {
+        (0..=HALVED).find_map(|halved| {
+            let sets = self.replicas(ranks, halved)?;
+            let size = sets.first().map_or(0, Vec::len);
+            sets.iter().all(|one| one.len() == size).then_some(sets)
+        })
     }
-    all.iter().all(|replica| replica.len() > 1).then_some(all)
+
+    /// Ranks most of whose collectives end within so much of each other, by their places; none if some of these are alone.
+    fn replicas(&mut self, ranks: &[Vec<Transfer>], halved: u32) -> Option<Vec<Vec<usize>>> {
+        let mut all = Vec::<Vec<usize>>::new();
+        for place in 0..ranks.len() {
+            let joins = |replica: &&mut Vec<usize>| {
+                let first = replica.first().copied();
+                first.is_some_and(|first| self.of(ranks, first, place) >= Some(halved))
+            };
+            let too_many = 2 * all.len() >= ranks.len();
+            match all.iter_mut().find(joins) {
+                Some(replica) => replica.push(place),
+                // Of replicas of two ranks or more there are fewer: comparing on would take ranks times ranks.
+                None if too_many => return None,
+                None => all.push(vec![place]),
+            }
+        }
+        all.iter().all(|replica| replica.len() > 1).then_some(all)
+    }
+
+    /// Of these two ranks, which are compared once.
+    fn of(&mut self, ranks: &[Vec<Transfer>], one: usize, other: usize) -> Option<u32> {
+        let width = || {
+            let both = [ranks.get(one)?.as_slice(), ranks.get(other)?.as_slice()];
+            let mut pairs = pairs(&both, &[[0, 1]]);
+            let still = (0..=HALVED).take_while(|halved| {
+                pairs.retain(|pair| pair.apart <= Nanos(TOGETHER.0 >> halved));
+                most_are_pairs(&both, &pairs)
+            });
+            still.last()
+        };
+        *self.0.entry((one, other)).or_insert_with(width)
+    }
 }
 
 /// Which kernels of all of these ranks may be one collective: those that end together with one of the first rank's.
