@@ -81,7 +81,9 @@ const KINDS: [(&str, &str); 14] = [
     ("barrier", "barrier"),
 ];
 
-pub(super) fn kind_of(name: &str) -> &'static str {
+/// What a collective of this name does, whether it ends on all ranks at once or not (that tells
+/// [`ends_together`](crate::skew::ends_together)); `unknown` of other names.
+pub(crate) fn kind_of(name: &str) -> &'static str {
     let name = name.to_ascii_lowercase().replace('_', "");
     let kind = KINDS.iter().find(|(part, _)| name.contains(part));
     kind.map_or("unknown", |(_, kind)| kind)

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::tables::record::{Record, record};
 use crate::error::ReadError;
 use crate::gather::few;
-use crate::skew::kind_of;
+use crate::skew::ends_together;
 use crate::source::Source;
 
 /// No sum of durations is longer, in microseconds: thirty years.
@@ -89,7 +89,7 @@ pub fn read(source: impl Read, file: &str) -> Result<Option<Waits>, ReadError> {
             what: format!("{what} is no number"),
             event: line,
         };
-        if kind_of(field(1)).is_none() {
+        if ends_together(field(1)).is_none() {
             continue;
         }
         let rank = field(0).parse().map_err(|_| bad("rank"))?;

@@ -1,13 +1,15 @@
 //! The process groups that collectives name, and what they are for.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 
 use litd_units::Nanos;
 use serde::Serialize;
 
+use super::chains::{Chains, Pair, pair};
 use super::{Exchange, aligned_pair};
 use crate::align::AlignOptions;
-use crate::collectives::is_transfer;
+use crate::collectives::{is_transfer, kind_of};
 use crate::timeline::{Collective, Kernel, KernelClass, NonMax, Timeline};
 
 /// What a framework calls a transfer between two ranks.
@@ -68,6 +70,12 @@ pub struct Communicator {
     /// How many kernels each member ran.
     #[serde(skip)]
     counts: Vec<usize>,
+    /// The pairs of ranks that it links, where these rather than its list tell the stages of a pipeline.
+    #[serde(skip)]
+    links: Vec<Pair>,
+    /// Whether it has several pipelines.
+    #[serde(skip)]
+    several: bool,
 }
 
 /// What tells communicators apart: a name, and the ranks that the trace lists.
@@ -91,50 +99,112 @@ pub(crate) fn of_kernel<'a>(
 }
 
 /// What the collectives of a communicator have in common.
-#[derive(Clone, Copy)]
 struct Has {
     /// Some go from one rank to another.
     point_to_point: bool,
     /// All do.
     only_point_to_point: bool,
     only_all_to_all: bool,
+    /// Between which ranks these go.
+    pairs: HashSet<Pair>,
+    /// Whether all of them tell.
+    all_told: bool,
+    /// What each member computes before it comes to the first of them.
+    before: Vec<Before>,
+}
+
+/// How many kernels a rank computes in each iteration before its first transfer.
+type Before = HashMap<Option<NonMax>, usize>;
+
+/// How many kernels a rank has computed so far in each iteration.
+#[derive(Default)]
+struct Computed {
+    iteration: Option<NonMax>,
+    count: usize,
+    /// In other iterations.
+    others: Before,
+}
+
+impl Computed {
+    /// Takes the next kernel; how many there are in its iteration.
+    fn take(&mut self, kernel: &Kernel) -> usize {
+        if self.iteration != kernel.iteration {
+            self.others.insert(self.iteration, self.count);
+            self.iteration = kernel.iteration;
+            self.count = self.others.remove(&kernel.iteration).unwrap_or(0);
+        }
+        self.count += usize::from(kernel.class == KernelClass::Computation);
+        self.count
+    }
 }
 
 /// The communicators of all timelines, in the order in which they come.
 pub(super) fn find(timelines: &[Timeline], options: &AlignOptions) -> Vec<Communicator> {
     let mut numbers = HashMap::<Key<'_>, usize>::new();
     let mut all = Vec::<(Communicator, Has)>::new();
-    for (at, timeline) in timelines.iter().enumerate() {
-        for (kernel, collective) in told(timeline) {
-            let Some(key) = key(collective) else { continue };
+    let told = |timeline: &&Timeline| !timeline.collectives.is_empty();
+    for (at, timeline) in timelines.iter().enumerate().filter(|(_, one)| told(one)) {
+        let mut computed = Computed::default();
+        for kernel in &timeline.kernels {
+            let computed = computed.take(kernel);
+            let collective = timeline.collective_of(kernel);
+            let collective = collective.filter(|_| kernel.class.communicates());
+            let Some((key, collective)) = collective.and_then(|told| Some((key(told)?, told)))
+            else {
+                continue;
+            };
             let number = *numbers.entry(key).or_insert_with(|| {
                 all.push(new(collective));
                 all.len() - 1
             });
-            let (communicator, has) = &mut all[number];
+            let Some((communicator, has)) = all.get_mut(number) else {
+                continue;
+            };
             communicator.take(at, timeline.rank, kernel);
-            let name = collective.name.as_deref().unwrap_or_default();
-            let point_to_point = is_point_to_point(collective);
-            has.point_to_point |= point_to_point;
-            has.only_point_to_point &= point_to_point;
-            has.only_all_to_all &= name.replace('_', "").contains("alltoall");
+            has.take(timeline.rank, collective);
+            has.before
+                .resize_with(communicator.members.len(), Before::new);
+            if let Some(before) = has
+                .before
+                .last_mut()
+                .filter(|_| is_point_to_point(collective))
+            {
+                before.entry(kernel.iteration).or_insert(computed);
+            }
             if communicator.description.is_none() {
                 communicator.description = collective.description.as_deref().map(Into::into);
             }
         }
     }
-    let kind = |(mut communicator, has): (Communicator, Has)| {
-        communicator.kind = communicator.kind(has, timelines, options);
+    let known = |(mut communicator, has): (Communicator, Has)| {
+        communicator.kind = communicator.kind(&has, timelines, options);
+        communicator.link(&has);
         communicator
     };
-    all.into_iter().map(kind).collect()
+    all.into_iter().map(known).collect()
 }
 
-/// The communication kernels of a timeline of which the trace tells more.
-fn told(timeline: &Timeline) -> impl Iterator<Item = (&Kernel, &Collective)> {
-    let kernels = timeline.kernels.iter();
-    let kernels = kernels.filter(|kernel| kernel.class.communicates());
-    kernels.filter_map(|kernel| Some((kernel, timeline.collective_of(kernel)?)))
+impl Has {
+    /// Takes a collective of this rank.
+    fn take(&mut self, rank: u32, collective: &Collective) {
+        let point_to_point = is_point_to_point(collective);
+        self.point_to_point |= point_to_point;
+        self.only_point_to_point &= point_to_point;
+        let name = collective.name.as_deref().unwrap_or_default();
+        self.only_all_to_all = self.only_all_to_all && kind_of(name) == "alltoall";
+        if point_to_point {
+            self.all_told &= collective.peer.is_some();
+            self.pairs
+                .extend(collective.peer.and_then(|peer| pair(rank, peer)));
+        }
+    }
+
+    /// Whether all transfers go along rows of more than two ranks, each with its neighbours alone.
+    fn rows(&self, members: usize) -> bool {
+        let chains = Chains::of(self.pairs.iter().copied());
+        let rows = self.pairs.len() + chains.lengths.len() == members;
+        self.all_told && rows && chains.lengths.iter().all(|&length| length > 2)
+    }
 }
 
 fn new(collective: &Collective) -> (Communicator, Has) {
@@ -152,11 +222,16 @@ fn new(collective: &Collective) -> (Communicator, Has) {
         members: Vec::new(),
         listed: collective.ranks.to_vec(),
         counts: Vec::new(),
+        links: Vec::new(),
+        several: false,
     };
     let has = Has {
         point_to_point: false,
         only_point_to_point: true,
         only_all_to_all: true,
+        pairs: HashSet::new(),
+        all_told: true,
+        before: Vec::new(),
     };
     (communicator, has)
 }
@@ -176,7 +251,7 @@ impl Communicator {
         self.time += kernel.duration();
     }
 
-    fn kind(&self, has: Has, timelines: &[Timeline], options: &AlignOptions) -> Exchange {
+    fn kind(&self, has: &Has, timelines: &[Timeline], options: &AlignOptions) -> Exchange {
         let words = |text: &str| kind_of_words(text, has.point_to_point);
         let described = self.description.as_deref().and_then(words);
         if let Some(kind) = described.or_else(|| words(&self.name)) {
@@ -187,37 +262,50 @@ impl Communicator {
             let mut others = self.members.iter().skip(1).map(|&at| &timelines[at]);
             first.is_some_and(|first| others.all(|other| in_step(first, other, options)))
         };
-        match has {
+        match has.only_point_to_point {
             _ if has.only_all_to_all => Exchange::Ep,
-            _ if has.point_to_point && !has.only_point_to_point && self.hands_on(timelines) => {
-                Exchange::Pp
-            }
-            _ if !has.only_point_to_point => Exchange::Unknown,
-            _ if in_step() && !self.hands_on(timelines) => Exchange::Cp,
-            _ => Exchange::Pp,
+            false if has.point_to_point && self.hands_on(has) => Exchange::Pp,
+            false => Exchange::Unknown,
+            true if !self.hands_on(has) && in_step() => Exchange::Cp,
+            true => Exchange::Pp,
         }
     }
 
     /// Whether its ranks hand work on from one to the next, though all of them run the same kernels: each transfers
     /// with its neighbours in a row alone, or some compute before their first transfer where others wait for it.
-    fn hands_on(&self, timelines: &[Timeline]) -> bool {
-        let is_own = |told: &Collective| {
-            is_point_to_point(told)
-                && key(told) == Some((self.name.as_str(), self.listed.as_slice()))
+    fn hands_on(&self, has: &Has) -> bool {
+        has.rows(self.members.len()) || waits_at_first(&has.before)
+    }
+
+    /// The ranks that the trace lists, or those that were recorded.
+    fn list(&self) -> &[u32] {
+        match self.listed.is_empty() {
+            true => &self.ranks,
+            false => &self.listed,
+        }
+    }
+
+    /// Says which pairs it links: itself where it is one, and those that transfer where it has several pipelines.
+    fn link(&mut self, has: &Has) {
+        self.several = self.has_several(has);
+        self.links = match self.list() {
+            &[one, other] => Vec::from_iter(pair(one, other)),
+            _ if self.several => Vec::from_iter(has.pairs.iter().copied()),
+            _ => Vec::new(),
         };
-        let members = self.members.iter().filter_map(|&at| timelines.get(at));
-        let transfers = members.map(|member| {
-            transfers(member, |kernel| {
-                let told = member.collective_of(kernel).filter(|told| is_own(told))?;
-                Some(told.peer)
-            })
-        });
-        let transfers = Vec::from_iter(transfers);
-        let pairs = || transfers.iter().flat_map(|own| &own.pairs);
-        let all_told = pairs().all(Option::is_some);
-        let pairs = HashSet::<&(u32, u32)>::from_iter(pairs().flatten());
-        let row = self.members.len() > 2 && all_told && pairs.len() + 1 == self.members.len();
-        row || waits_at_first(&transfers)
+    }
+
+    /// Whether its list, such as that of a job's default group, is not that of the stages of one pipeline: transfers
+    /// tell their peers, and there are two neighbours in the list of which one was recorded and that transfer nothing to
+    /// each other.
+    fn has_several(&self, has: &Has) -> bool {
+        let recorded = HashSet::<u32>::from_iter(self.ranks.iter().copied());
+        let apart = |both: &[u32]| {
+            let &[one, other] = both else { return false };
+            let known = recorded.contains(&one) || recorded.contains(&other);
+            known && pair(one, other).is_some_and(|both| !has.pairs.contains(&both))
+        };
+        has.point_to_point && has.all_told && self.list().windows(2).any(apart)
     }
 
     /// The stage of a rank, from 0: its place in the list of ranks, or among those recorded.
@@ -228,59 +316,40 @@ impl Communicator {
     }
 }
 
-/// What one rank transfers in a communicator.
-#[derive(Default)]
-struct Transfers {
-    /// Between which ranks, the lower first; none where the trace does not tell.
-    pairs: HashSet<Option<(u32, u32)>>,
-    /// How many kernels it computes in an iteration before its first transfer.
-    before: HashMap<Option<NonMax>, usize>,
-}
-
-/// What a rank transfers: `told` has the other rank of a transfer, as far as that is known, and none for other kernels.
-fn transfers(timeline: &Timeline, told: impl Fn(&Kernel) -> Option<Option<u32>>) -> Transfers {
-    let mut own = Transfers::default();
-    let mut computed = HashMap::<Option<NonMax>, usize>::new();
-    for kernel in &timeline.kernels {
-        let computed = computed.entry(kernel.iteration).or_default();
-        if kernel.class == KernelClass::Computation {
-            *computed += 1;
-        }
-        let Some(peer) = told(kernel) else { continue };
-        own.before.entry(kernel.iteration).or_insert(*computed);
-        let rank = timeline.rank;
-        let pair = peer.map(|peer| (rank.min(peer), rank.max(peer)));
-        own.pairs.insert(pair);
-    }
-    own
-}
-
 /// Whether these are the stages of a pipeline, a rank each, though no process group says so: all that they exchange are
 /// transfers, and some wait for their first one while others compute for it.
 pub(super) fn unnamed_stages(timelines: &[Timeline]) -> bool {
     let communicates = |kernel: &&Kernel| kernel.class.communicates();
+    let before = |timeline: &Timeline| {
+        let mut before = Before::new();
+        let mut computed = Computed::default();
+        for kernel in &timeline.kernels {
+            let computed = computed.take(kernel);
+            if communicates(&kernel) {
+                before.entry(kernel.iteration).or_insert(computed);
+            }
+        }
+        before
+    };
     let transfers_only = |timeline: &Timeline| {
         let names = Vec::from_iter(timeline.names.iter().map(is_transfer));
         let mut kernels = timeline.kernels.iter().filter(communicates);
         kernels.all(|kernel| names.get(kernel.name.0 as usize) == Some(&true))
     };
-    timelines.len() > 1 && timelines.iter().all(transfers_only) && {
-        let transfers = timelines
-            .iter()
-            .map(|one| transfers(one, |kernel| communicates(&kernel).then_some(None)));
-        waits_at_first(&Vec::from_iter(transfers))
-    }
+    timelines.len() > 1
+        && timelines.iter().all(transfers_only)
+        && waits_at_first(&Vec::from_iter(timelines.iter().map(before)))
 }
 
 /// Whether in most iterations some ranks wait for their first transfer while others compute for it.
-fn waits_at_first(ranks: &[Transfers]) -> bool {
+fn waits_at_first(ranks: &[Before]) -> bool {
     /// Who computes fewer kernels than one in so many of another's waits.
     const WAITS: usize = 4;
     let Some((first, _)) = ranks.split_first() else {
         return false;
     };
-    let waits = first.before.keys().filter_map(|iteration| {
-        let before = ranks.iter().map(|rank| rank.before.get(iteration).copied());
+    let waits = first.keys().filter_map(|iteration| {
+        let before = ranks.iter().map(|rank| rank.get(iteration).copied());
         let before = before.collect::<Option<Vec<usize>>>()?;
         Some(WAITS * before.iter().min()? < *before.iter().max()?)
     });
@@ -303,46 +372,36 @@ fn kind_of_words(text: &str, point_to_point: bool) -> Option<Exchange> {
     kinds.find(|(_, words)| has(words)).map(|(kind, _)| *kind)
 }
 
-/// The stage of the timeline at this place, if it is in a pipeline: in the one that it ran most
-/// kernels of.
-pub(super) fn stage(all: &[Communicator], timelines: &[Timeline], at: usize) -> Option<u32> {
-    let count = |one: &&Communicator| {
-        let place = one.members.iter().position(|&member| member == at)?;
-        one.counts.get(place).copied()
-    };
-    let own = all.iter().filter(|one| one.kind == Exchange::Pp);
-    let own = own.filter(|one| count(one).is_some());
-    let most = own.min_by(|a, b| count(b).cmp(&count(a)).then_with(|| a.name.cmp(&b.name)))?;
-    let rank = timelines.get(at)?.rank;
-    let row = row(all, rank);
-    if row.len() > most.listed.len().max(most.members.len()) {
-        let place = row.iter().position(|&other| other == rank)?;
-        return u32::try_from(place).ok();
+/// The stage of each timeline that is in a pipeline: in the one that it ran most kernels of. Frameworks may give each
+/// two neighbours a process group of their own, or have all transfers in that of the whole job: then chains of pairs tell.
+pub(super) fn stages(all: &[Communicator], timelines: &[Timeline]) -> Vec<Option<u32>> {
+    fn order(count: usize, one: &Communicator) -> (usize, Reverse<&str>) {
+        (count, Reverse(&one.name))
     }
-    most.stage(at, rank)
-}
-
-/// The ranks that a chain of pairs of a pipeline leads to from this one, in order: frameworks may give each two
-/// neighbours a process group of their own.
-fn row(all: &[Communicator], rank: u32) -> BTreeSet<u32> {
-    let pairs = all.iter().filter(|one| one.kind == Exchange::Pp);
-    let pairs = pairs.map(|one| match one.listed.is_empty() {
-        true => one.ranks.as_slice(),
-        false => one.listed.as_slice(),
-    });
-    let pairs = Vec::from_iter(pairs.filter(|ranks| ranks.len() == 2));
-    let mut row = BTreeSet::from([rank]);
-    loop {
-        let before = row.len();
-        for pair in &pairs {
-            if pair.iter().any(|rank| row.contains(rank)) {
-                row.extend(pair.iter().copied());
+    let own = || all.iter().filter(|one| one.kind == Exchange::Pp);
+    let chains = Chains::of(own().flat_map(|one| one.links.iter().copied()));
+    let mut most = vec![None::<(usize, &Communicator)>; timelines.len()];
+    for one in own() {
+        for (&at, &count) in one.members.iter().zip(&one.counts) {
+            let Some(most) = most.get_mut(at) else {
+                continue;
+            };
+            if most.is_none_or(|(known, of)| order(known, of) < order(count, one)) {
+                *most = Some((count, one));
             }
         }
-        if row.len() == before {
-            return row;
-        }
     }
+    let each = most.into_iter().zip(timelines).enumerate();
+    let each = each.map(|(at, (most, timeline))| {
+        let (_, most) = most?;
+        let listed = most.listed.len().max(most.members.len());
+        let longer = |length| most.several || length > listed;
+        match chains.place(timeline.rank) {
+            Some((place, length)) if longer(length) => u32::try_from(place).ok(),
+            _ => most.stage(at, timeline.rank),
+        }
+    });
+    each.collect()
 }
 
 /// Whether all of these run the same computation in the same order.
@@ -396,6 +455,23 @@ mod tests {
             ..told
         };
         assert!(is_seen(&seen) && is_point_to_point(&seen));
+    }
+
+    #[test]
+    fn names_of_collectives_count_in_any_case() {
+        for (name, is_exchange) in [
+            ("all_to_all", true),
+            ("ALLTOALL_BASE", true),
+            ("allreduce", false),
+        ] {
+            let told = Collective {
+                name: Some(name.into()),
+                ..Collective::default()
+            };
+            let (_, mut has) = new(&told);
+            has.take(0, &told);
+            assert_eq!(has.only_all_to_all, is_exchange, "{name}");
+        }
     }
 
     #[test]

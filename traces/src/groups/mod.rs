@@ -1,6 +1,7 @@
 //! Which ranks do equal work, and may be compared with each other: those of one stage of a pipeline
 //! that run the same kernels. docs/analyze.md has the definitions.
 
+mod chains;
 mod communicators;
 mod replicas;
 mod seen;
@@ -50,18 +51,6 @@ pub struct Group {
     pub(crate) alignment: Option<Alignment>,
 }
 
-impl Group {
-    /// This group as if its timelines were all.
-    pub(crate) fn alone(&self, timelines: &[Timeline]) -> Groups {
-        let groups = Groups::one(timelines, self.alignment.clone());
-        let mut groups = groups.named(timelines, &AlignOptions::default());
-        for group in &mut groups.all {
-            group.pipeline = self.pipeline;
-        }
-        groups
-    }
-}
-
 /// All ranks, in groups of equal work.
 #[derive(Debug, Clone, Default)]
 pub struct Groups {
@@ -69,6 +58,8 @@ pub struct Groups {
     pub all: Vec<Group>,
     /// The process groups that collectives name.
     pub communicators: Vec<Communicator>,
+    /// How ranks were compared.
+    options: AlignOptions,
 }
 
 /// Groups ranks by equal work, and puts the timelines of a group next to each other, groups in the
@@ -85,12 +76,12 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
         communicators = communicators::find(timelines, options);
     }
     let unnamed = communicators.is_empty() && communicators::unnamed_stages(timelines);
+    let each = match unnamed {
+        true => Vec::from_iter((0..timelines.len()).map(|at| u32::try_from(at).ok())),
+        false => communicators::stages(&communicators, timelines),
+    };
     let mut stages = BTreeMap::<Option<u32>, Vec<usize>>::new();
-    for at in 0..timelines.len() {
-        let stage = match unnamed {
-            true => u32::try_from(at).ok(),
-            false => communicators::stage(&communicators, timelines, at),
-        };
+    for (at, stage) in each.into_iter().enumerate() {
         stages.entry(stage).or_default().push(at);
     }
     let alone = stages.len() > 1 && stages.values().all(|members| members.len() == 1);
@@ -111,7 +102,7 @@ pub fn partition(timelines: &mut [Timeline], options: &AlignOptions) -> Result<G
     }
     if let [part] = &mut parts[..] {
         let alignment = part.alignment.take();
-        return Ok(Groups::one(timelines, alignment).with(communicators, timelines));
+        return Ok(Groups::one(timelines, alignment).with(communicators, timelines, options));
     }
     parts.sort_by_key(|part| part.members.first().copied());
     let order = Vec::from_iter(parts.iter().flat_map(|part| part.members.iter().copied()));
@@ -173,25 +164,22 @@ fn split(
         }
         Err(refused) => refused,
     };
-    let mut found = Vec::<Vec<usize>>::new();
-    for member in members {
-        let home = found.iter().position(|group| {
-            let pair = [group[0], member];
-            aligned(timelines, &pair, options).is_ok()
-        });
-        match home {
-            Some(home) => found[home].push(member),
-            None => found.push(vec![member]),
-        }
-    }
     let mut parts = Vec::new();
-    for members in found {
-        let alignment = match members.len() {
+    let mut left = members;
+    while let Some(&first) = left.first() {
+        let is_home = |member: &usize| {
+            let both = [first, *member];
+            *member == first || aligned(timelines, &both, options).is_ok()
+        };
+        let (own, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_home);
+        left = others;
+        let alignment = match own.len() {
+            // To look at the others as well would take ranks times ranks.
             1 if stage.is_none() => return Err(refused),
             1 => None,
-            _ => Some(aligned(timelines, &members, options).map_err(|_| refused.clone())?),
+            _ => Some(aligned(timelines, &own, options).map_err(|_| refused.clone())?),
         };
-        parts.push(part(members, alignment));
+        parts.push(part(own, alignment));
     }
     Ok(parts)
 }
@@ -237,24 +225,41 @@ impl Groups {
                 alignment,
             }],
             communicators: Vec::new(),
+            options: AlignOptions::default(),
         }
     }
 
     /// With communicators, what each group exchanges, and its stage.
     pub(crate) fn named(self, timelines: &[Timeline], options: &AlignOptions) -> Self {
         let communicators = communicators::find(timelines, options);
-        self.with(communicators, timelines)
+        self.with(communicators, timelines, options)
     }
 
     /// With communicators whose members stand where these timelines do.
-    fn with(mut self, communicators: Vec<Communicator>, timelines: &[Timeline]) -> Self {
+    fn with(
+        mut self,
+        communicators: Vec<Communicator>,
+        timelines: &[Timeline],
+        options: &AlignOptions,
+    ) -> Self {
         self.communicators = communicators;
+        self.options = *options;
+        let stages = communicators::stages(&self.communicators, timelines);
         for group in &mut self.all {
             group.kind = kind(&group.range, &self.communicators);
-            let stage = communicators::stage(&self.communicators, timelines, group.range.start);
-            group.stage = stage;
+            group.stage = stages.get(group.range.start).copied().flatten();
         }
         self
+    }
+
+    /// A group as if its timelines were all.
+    pub(crate) fn alone(&self, group: &Group, timelines: &[Timeline]) -> Self {
+        let groups = Self::one(timelines, group.alignment.clone());
+        let mut groups = groups.named(timelines, &self.options);
+        for one in &mut groups.all {
+            one.pipeline = group.pipeline;
+        }
+        groups
     }
 
     /// The group of the timeline at this place.
@@ -285,7 +290,9 @@ impl Groups {
 fn kind(group: &Range<usize>, communicators: &[Communicator]) -> Exchange {
     let mut times = BTreeMap::<Exchange, Nanos>::new();
     for communicator in communicators {
-        let inside = communicator.members.iter().all(|at| group.contains(at));
+        // Members come in order.
+        let ends = [communicator.members.first(), communicator.members.last()];
+        let inside = ends.into_iter().flatten().all(|at| group.contains(at));
         if inside && communicator.members.len() > 1 {
             *times.entry(communicator.kind).or_default() += communicator.time;
         }

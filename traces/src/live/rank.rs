@@ -11,7 +11,7 @@ use super::{Live, LiveError, LiveKernel};
 use crate::align::{Item, Selection};
 use crate::idle::idle;
 use crate::limit::Limit;
-use crate::skew::{Lists, Sync, kind_of};
+use crate::skew::{Lists, Sync, ends_together};
 use crate::spans::Spans;
 use crate::spans::ratio;
 use crate::timeline::{KernelClass, NameId, NameTable};
@@ -296,7 +296,7 @@ impl Rank {
         let mut kinds = HashMap::new();
         let mut lists = Lists::new();
         for &(name, sync) in &self.collectives {
-            let kind = || kind_of(names.get(NameId(name)));
+            let kind = || ends_together(names.get(NameId(name)));
             if let Some(kind) = *kinds.entry(name).or_insert_with(kind) {
                 lists.entry((kind, None)).or_default().push(sync);
             }

@@ -277,7 +277,7 @@ fn told(timeline: &Timeline) -> Told {
         let told = told.and_then(|id| timeline.collectives.get(id.0.get() as usize));
         let name = told.and_then(|collective| collective.name.as_deref());
         let name = name.unwrap_or_else(|| timeline.name_of(kernel));
-        let kind = *kinds.entry(name).or_insert_with(|| kind_of(name));
+        let kind = *kinds.entry(name).or_insert_with(|| ends_together(name));
         if let Some(kind) = kind {
             let group = told.and_then(|collective| {
                 let name = collective.process_group.clone()?;
@@ -388,8 +388,10 @@ pub(crate) fn rows(per_rank: &[Lists]) -> Rows {
     }
 }
 
-/// The kind of a collective that synchronises all ranks at its end.
-pub(crate) fn kind_of(name: &str) -> Option<&'static str> {
+/// The kind of a collective of this name whose end tells how far clocks are apart, because it is known to end on all ranks
+/// within microseconds; none of others, whatever [they do](crate::collectives::kind_of): of vLLM's own all-reduce that is
+/// not known.
+pub(crate) fn ends_together(name: &str) -> Option<&'static str> {
     let plain = name.to_ascii_lowercase().replace('_', "");
     ["allreduce", "allgather", "reducescatter"]
         .into_iter()

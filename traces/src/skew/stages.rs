@@ -10,7 +10,7 @@ use litd_diagnosis::median;
 use litd_units::Nanos;
 
 use super::parts::{Ahead, Part, from};
-use super::{CLEAR, FEWEST, Skew, have_one_clock, kind_of, middle_and_deviation, shift};
+use super::{CLEAR, FEWEST, Skew, ends_together, have_one_clock, middle_and_deviation, shift};
 use crate::collectives::{Entry, matched};
 use crate::groups::{COALESCED, Groups};
 use crate::timeline::Timeline;
@@ -195,6 +195,6 @@ fn told(timelines: &[Timeline], entry: &Entry) -> Option<Role> {
     match collective.name.as_deref()? {
         "send" => Some(Role::Sends),
         "recv" | COALESCED => Some(Role::Receives),
-        name => kind_of(name).map(|_| Role::Receives),
+        name => ends_together(name).map(|_| Role::Receives),
     }
 }

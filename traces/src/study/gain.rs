@@ -54,7 +54,7 @@ pub fn gain(
         let share = saved.0 as f64 / job.wall().0.max(1) as f64;
         (share, Nanos((saved.0 as f64 / iterations) as i64))
     };
-    let itself = (groups.all.len() > 1).then(|| WhatIf::of(own, &group.alone(own)));
+    let itself = (groups.all.len() > 1).then(|| WhatIf::of(own, &groups.alone(group, own)));
     let itself = itself.as_ref().unwrap_or(job);
     let (group, group_ns) = gained(itself, &all);
     let (named, named_ns) = gained(itself, &few);

@@ -280,6 +280,61 @@ fn cutting_at_a_kernel_leaves_waits_between_stages_as_they_are() {
     }
 }
 
+/// The same job whose stages hand on over the default group of all ranks, as DeepSpeed's do, instead of over groups of
+/// their own.
+fn over_the_default_group(mut timelines: Vec<Timeline>) -> Vec<Timeline> {
+    let all = Vec::from_iter(timelines.iter().map(|one| one.rank));
+    let told = timelines.iter_mut().flat_map(|one| &mut one.collectives);
+    for transfer in told.filter(|told| told.peer.is_some()) {
+        transfer.process_group = Some("0".into());
+        transfer.description = Some("default_pg".into());
+        transfer.ranks = all.clone().into();
+    }
+    timelines
+}
+
+#[test]
+fn stages_that_hand_on_over_the_default_group_are_the_same() {
+    for spec in ["pp2tp4", "pp4dp2", "pp4tp2"] {
+        for slow in [None, Some(0), Some(3), Some(6)] {
+            let own = analysed(run(spec, slow, 1));
+            let job = analysed(over_the_default_group(run(spec, slow, 1)));
+            let groups = |report: &Report| {
+                let each = report.groups.iter().map(|group| {
+                    let cause = group.diagnosis.as_ref().unwrap().cause;
+                    let told = (group.stage, group.kind, group.straggler_rank, cause);
+                    (group.ranks.clone(), told)
+                });
+                Vec::from_iter(each)
+            };
+            assert!(own.groups.len() > 1, "{spec}");
+            assert_eq!(groups(&job), groups(&own), "{spec}, rank {slow:?} is slow");
+            let waits = |report: &Report| {
+                let waits = report.ranks.iter();
+                let told = waits.map(|one| (one.wait_ns, one.stage_wait_ns, one.exposed_wait_ns));
+                Vec::from_iter(told)
+            };
+            assert_eq!(waits(&job), waits(&own), "{spec}, rank {slow:?} is slow");
+        }
+    }
+}
+
+#[test]
+fn a_pipeline_of_which_ranks_are_missing_keeps_its_stages() {
+    for (missing, stages) in [(&[2, 3][..], [0, 2, 3]), (&[0, 1], [1, 2, 3])] {
+        let mut timelines = run("pp4dp2", None, 1);
+        timelines.retain(|one| !missing.contains(&one.rank));
+        let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+        let told = groups.all.iter().map(|group| group.stage);
+        assert!(told.eq(stages.map(Some)), "{missing:?}");
+    }
+    let mut timelines = run("pp4dp2", None, 1);
+    timelines.retain(|one| one.rank < 2 || one.rank > 5);
+    let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
+    let told = groups.all.iter().map(|group| group.stage);
+    assert_eq!(Vec::from_iter(told), [Some(0), Some(3)]);
+}
+
 /// The starts of all kernels and the ends of communication up to so much later than the simulator has them, which has
 /// ends all at one moment.
 pub(super) fn apart(timelines: &mut [Timeline], starts: i64, ends: i64) {
