@@ -304,3 +304,56 @@ fn kind(group: &Range<usize>, communicators: &[Communicator]) -> Exchange {
         kind => kind,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::{Collective, Kernel, KernelClass};
+
+    /// A rank that computes kernels of these names, and then hands something on.
+    fn rank(rank: u32, names: [&str; 5]) -> Timeline {
+        let mut timeline = Timeline::new(rank, "test");
+        let stream = timeline.stream("7");
+        let computed = names.map(|name| (name, KernelClass::Computation));
+        let all = computed.into_iter();
+        let all = all.chain([("ncclDevKernel_SendRecv", KernelClass::Communication)]);
+        for (start, (name, class)) in (0..).map(|at| Nanos(10 * at)).zip(all) {
+            let name = timeline.names.intern(name);
+            timeline.kernels.push(Kernel {
+                name,
+                stream,
+                class,
+                start,
+                end: start + Nanos(5),
+                collective: None,
+                iteration: None,
+            });
+        }
+        timeline.tell_collective(names.len(), |told| Collective {
+            name: Some(COALESCED.into()),
+            process_group: Some("0".into()),
+            ..told
+        });
+        timeline
+    }
+
+    #[test]
+    fn a_group_by_itself_is_compared_as_all_ranks_were() {
+        let names = [["a", "b", "c", "d", "e"], ["a", "b", "x", "y", "z"]];
+        let mut timelines = Vec::from_iter((0..).zip(names).map(|(at, names)| rank(at, names)));
+        let few = AlignOptions {
+            min_matched: 0.3,
+            ..AlignOptions::default()
+        };
+        // With the share that counts if none is given these are stages of a pipeline.
+        for (options, kind) in [(few, Exchange::Cp), (AlignOptions::default(), Exchange::Pp)] {
+            let groups = partition(&mut timelines, &options).unwrap();
+            let kinds =
+                |groups: &Groups| Vec::from_iter(groups.communicators.iter().map(|one| one.kind));
+            assert_eq!(kinds(&groups), [kind]);
+            let whole = Groups::one(&timelines, None).named(&timelines, &options);
+            let alone = groups.alone(&whole.all[0], &timelines);
+            assert_eq!(kinds(&alone), [kind]);
+        }
+    }
+}
