@@ -108,6 +108,21 @@ impl Job {
         report(&[], &[self.folder.path()])
     }
 
+    /// The same with one kernel more on each rank, after the last iteration.
+    fn with_one_outside(self) -> Self {
+        for rank in 0..RANKS {
+            let name = format!("rank{rank}.json");
+            let text = std::fs::read_to_string(self.folder.path().join(&name)).unwrap();
+            let one = super::kernel("checkpoint_gemm", self.wall + 10.0, 10.0);
+            write(
+                &self.folder,
+                &name,
+                text.replace("\n]}", &format!(",\n{one}\n]}}")),
+            );
+        }
+        self
+    }
+
     /// What it takes less without what is wrong, in percent.
     fn truth(&self) -> f64 {
         100.0 * (1.0 - Self::eight(|_, &part| part).wall / self.wall)
@@ -219,6 +234,26 @@ fn hosts_that_pause_in_turn_are_told_with_their_iterations() {
     let text = said(&job.report(), "text");
     let told = "Late host: it launches kernels too late in iteration 3 alone, and the others wait for rank 2";
     assert!(text.starts_with(told), "{text}");
+}
+
+#[test]
+fn a_kernel_outside_of_all_iterations_hides_none_of_them() {
+    let all = Job::eight(|[_, iteration, layer], &(of, gap, length)| {
+        let pauses = iteration == 4 && layer == 2 && of == "qkv_gemm";
+        (of, if pauses { gap + 600.0 } else { gap }, length)
+    });
+    let in_turn = Job::eight(|[rank, iteration, layer], &(of, gap, length)| {
+        let pauses = rank == (3 * iteration + 1) % RANKS && layer == 2 && of == "qkv_gemm";
+        (of, if pauses { gap + 900.0 } else { gap }, length)
+    });
+    let slow = Job::eight(|[rank, iteration, _], &(of, gap, length)| {
+        let slow = rank == 5 && iteration == 3;
+        (of, gap, if slow { 1.2 * length } else { length })
+    });
+    for job in [all, in_turn, slow] {
+        let without = said(&job.report(), "text");
+        assert_eq!(said(&job.with_one_outside().report(), "text"), without);
+    }
 }
 
 #[test]

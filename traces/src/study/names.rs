@@ -48,10 +48,7 @@ pub(super) fn slow_iterations(matrix: &Matrix<'_>, kinds: &Kinds, verdict: &Verd
     };
     let mut each = BTreeMap::<u32, Vec<f64>>::new();
     for k in kinds.following() {
-        let Some(number) = matrix.iteration(k) else {
-            return Vec::new();
-        };
-        if let Some(theirs) = theirs(matrix, verdict, k) {
+        if let (Some(number), Some(theirs)) = (matrix.iteration(k), theirs(matrix, verdict, k)) {
             let own = matrix.duration(last, k).0 as f64;
             each.entry(number).or_default().push(own / theirs);
         }

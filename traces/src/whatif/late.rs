@@ -191,11 +191,9 @@ impl WhatIf<'_> {
         let at = self.places().find(|one| one.1 == rank).map(|one| one.0);
         let each = at.map_or(&[][..], |at| self.peers.iterations(at));
         let each = each.iter().filter(|(_, [_, theirs])| *theirs > 0.0);
-        let each = each.map(|(number, [own, theirs])| Some(((*number)?, own / theirs - 1.0)));
-        let Some(each) = each.collect::<Option<Vec<(u32, f64)>>>() else {
-            return Course::Always;
-        };
-        course(&each)
+        let each =
+            each.filter_map(|(number, [own, theirs])| Some(((*number)?, own / theirs - 1.0)));
+        course(&Vec::from_iter(each))
     }
 }
 

@@ -50,7 +50,9 @@ pub(super) fn find(job: &WhatIf<'_>) -> Option<Pauses> {
     for (at, timeline) in job.timelines.iter().enumerate() {
         let mut late = BTreeMap::<NonMax, f64>::new();
         for (place, kernel) in timeline.kernels.iter().enumerate() {
-            *late.entry(kernel.iteration?).or_default() += job.peers.host(at, place);
+            if let Some(number) = kernel.iteration {
+                *late.entry(number).or_default() += job.peers.host(at, place);
+            }
         }
         hosts.push((timeline.rank, late));
     }

@@ -31,8 +31,8 @@ pub(super) fn find(job: &WhatIf<'_>) -> Option<Stall> {
     for (rank, timeline) in job.timelines.iter().enumerate() {
         for (at, kernel) in timeline.kernels.iter().enumerate() {
             let pause = job.peers.common(rank, at);
-            if pause > 0.0 {
-                pauses.entry(kernel.iteration?).or_default().push(pause);
+            if let Some(number) = kernel.iteration.filter(|_| pause > 0.0) {
+                pauses.entry(number).or_default().push(pause);
             }
         }
     }
