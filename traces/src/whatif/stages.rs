@@ -1,5 +1,5 @@
 //! Groups that are late as a whole: a stage of a pipeline that computes longer than the others, or whose kernels take longer
-//! than those of the same names and grids elsewhere; and iterations in which all hosts are late.
+//! than those of the same names and grids elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -188,10 +188,7 @@ pub(super) fn find(job: &WhatIf<'_>, groups: &Groups) -> Option<Stage> {
     let found = found.filter_map(|(place, (why, longer))| {
         let of = stages.get(place)?;
         let saved = job.saved_by(&of.places, longer / (1.0 + longer));
-        let others = stages.iter().enumerate().filter(|one| one.0 != place);
-        let mut others = Vec::from_iter(others.map(|one| one.1.kernels));
-        others.sort_unstable();
-        let middle = others.get(others.len() / 2).copied().unwrap_or(0);
+        let median = median(&stages, place)?;
         let ranks = of.places.iter().filter_map(|&at| job.timelines.get(at));
         let mut ranks = Vec::from_iter(ranks.map(|timeline| timeline.rank));
         ranks.sort_unstable();
@@ -199,12 +196,21 @@ pub(super) fn find(job: &WhatIf<'_>, groups: &Groups) -> Option<Stage> {
             stage: of.stage,
             ranks,
             why,
-            kernels: [of.kernels, middle],
+            kernels: [of.kernels, median.kernels],
             longer,
             saved,
         })
     });
     found.max_by(|a, b| a.saved.total_cmp(&b.saved))
+}
+
+/// The median one of the other stages by how long they compute, or the lower of the two in the middle.
+fn median(stages: &[Of], place: usize) -> Option<&Of> {
+    let others = stages.iter().enumerate().filter(|one| one.0 != place);
+    let mut others = Vec::from_iter(others.map(|one| one.1));
+    others.sort_by(|a, b| a.computes.total_cmp(&b.computes));
+    let middle = others.len().saturating_sub(1) / 2;
+    others.get(middle).copied()
 }
 
 /// Why a stage is longer than the others, and by how much.
@@ -228,7 +234,7 @@ fn longest(stages: &[Of], place: usize) -> Option<(Why, f64)> {
             false => Some((Why::Kernels, pace)),
         };
     }
-    let theirs = litd_diagnosis::median(others().map(|of| of.computes).collect())?;
+    let theirs = median(stages, place)?.computes;
     let longer = own.computes / theirs.max(1.0) - 1.0;
     (longer >= LONGER && theirs > 0.0).then_some((Why::Work, longer))
 }
