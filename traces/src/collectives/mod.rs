@@ -13,7 +13,7 @@ use litd_units::Nanos;
 use crate::groups::{COALESCED, Exchange, Groups, is_point_to_point, is_seen, of_kernel};
 use crate::timeline::{Collective, Kernel, NameId, NonMax, StreamId, Timeline};
 pub use table::CollectiveRow;
-pub(crate) use table::{Kinds, is_transfer, kind_of, tables};
+pub(crate) use table::{Kinds, is_transfer, keeps_all, kind_of, tables};
 pub use turns::Lag;
 pub use waits::GroupWaits;
 pub(crate) use waits::{AllWaits, in_one, waits};

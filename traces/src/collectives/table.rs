@@ -96,7 +96,7 @@ pub(crate) fn is_transfer(name: &str) -> bool {
 
 /// Whether no rank leaves kernels of this name before all ranks that take part have come. Whoever broadcasts, or sends
 /// something to be reduced, may.
-pub(super) fn keeps_all(name: &str) -> bool {
+pub(crate) fn keeps_all(name: &str) -> bool {
     let all = ["allreduce", "allgather", "reducescatter", "alltoall"];
     is_transfer(name) || all.contains(&kind_of(name))
 }

@@ -3,12 +3,10 @@
 //! nothing takes as long as recorded, to the nanosecond.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 
 use litd_units::Nanos;
 
-use crate::collectives::{Entry, Matched, in_one};
+use crate::collectives::{Entry, Matched, in_one, keeps_all};
 use crate::timeline::{Kernel, KernelClass, StreamId, Timeline};
 
 /// The lack of a place.
@@ -16,6 +14,14 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Profilers round starts and lengths each by itself: what ends so much later than the next starts has ended before it.
 const ROUNDED: Nanos = Nanos(1_000);
+
+/// Nor are they exact to some microseconds. So much later may end what a kernel has waited for, if it has waited for so many
+/// times as long: what ends by chance then is the less likely.
+const APART: Nanos = Nanos(10_000);
+const LONG: i64 = 4;
+
+/// Two kernels of a transfer that end so near to each other end together: clocks of stages may be left so far apart.
+const NEAR: Nanos = Nanos(100_000);
 
 /// A kernel that starts no later than this after the one before on its stream waited for that alone.
 const AT_ONCE: Nanos = Nanos(2_000);
@@ -49,22 +55,25 @@ pub(super) struct Slacks {
 pub(super) struct Meet {
     /// The number of the collective.
     pub(super) row: u32,
-    /// How long the kernel waits in it; [`NONE`] where it goes on before the others have come.
-    pub(super) wait: u32,
+    /// How much later it could have started without the collective ending later, in nanoseconds.
+    pub(super) slack: u32,
+    /// Whether it goes on before the others of its collective have come.
+    pub(super) goes_on: bool,
 }
 
-impl Meet {
-    /// Whether it goes on before the others of its collective have come.
-    pub(super) fn goes_on(self) -> bool {
-        self.wait == NONE
-    }
+/// All collectives, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// How many kernels each has that end on no rank before all have come; none where some may.
+    pub(super) members: Vec<u32>,
+}
 
-    /// How long it waits in it.
-    pub(super) fn waits(self) -> f64 {
-        match self.goes_on() {
-            true => 0.0,
-            false => f64::from(self.wait),
-        }
+impl Rows {
+    /// Whether no rank leaves a collective before all have come.
+    pub(super) fn keeps(&self, row: u32) -> bool {
+        self.members
+            .get(row as usize)
+            .is_some_and(|&count| count > 0)
     }
 }
 
@@ -118,25 +127,6 @@ pub(super) struct Rank {
     pub(super) before: Nanos,
 }
 
-/// On which rank something happens next, and whether a kernel starts there; else the host launches one. Each rank's launches
-/// and kernels come in their own order. There are millions of these: what ranks beyond the 32,767th do stays as recorded.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Event(u16);
-
-impl Event {
-    fn of(rank: usize, starts: bool) -> Self {
-        Self(u16::try_from(rank << 1).unwrap_or(u16::MAX) | u16::from(starts))
-    }
-
-    pub(super) fn rank(self) -> usize {
-        usize::from(self.0 >> 1)
-    }
-
-    pub(super) fn starts(self) -> bool {
-        self.0 & 1 == 1
-    }
-}
-
 fn short(time: Nanos) -> u32 {
     u32::try_from(time.0.max(0)).unwrap_or(NONE - 1)
 }
@@ -180,18 +170,24 @@ impl Rank {
         if first.is_some_and(|first| kernel.start - first <= AT_ONCE) {
             return NONE;
         }
-        let mut other = (first, NONE);
-        for of_stream in newest.others(kernel.stream) {
+        // What has waited for long has waited for something: the end of that may be told late.
+        let waited = first.map_or(Nanos(i64::MAX), |first| kernel.start - first);
+        let apart = Nanos(waited.0 / LONG).clamp(ROUNDED, APART);
+        let each = newest.others(kernel.stream).filter_map(|of_stream| {
             // What still runs there is not waited for; what ran before it may be.
             let ended = of_stream
                 .into_iter()
-                .filter_map(|place| Some((timeline.kernels.get(place as usize)?.end, place)))
-                .find(|(end, _)| *end <= kernel.start + ROUNDED);
-            if let Some((end, place)) = ended {
-                other = other.max((Some(end.min(kernel.start)), place));
-            }
-        }
-        other.1
+                .filter_map(|place| Some((timeline.kernels.get(place as usize)?.end, place)));
+            ended
+                .into_iter()
+                .find(|(end, _)| *end <= kernel.start + apart)
+        });
+        let later = each.filter(|(end, _)| first.is_none_or(|first| *end > first));
+        let nearest = later.min_by_key(|&(end, place)| {
+            let apart = (end - kernel.start).max(kernel.start - end);
+            (apart, Reverse(place))
+        });
+        nearest.map_or(NONE, |(_, place)| place)
     }
 
     /// How long before a kernel could start each thing that it waited for was done, of the kernel before on its stream.
@@ -287,7 +283,7 @@ impl Rank {
         let (Some(own), Some(result)) = (own, result) else {
             return;
         };
-        let ended = result.stream != own.stream && result.end <= own.start + ROUNDED;
+        let ended = result.stream != own.stream && result.end <= own.start + APART;
         if let Some(node) = self
             .nodes
             .get_mut(at)
@@ -313,66 +309,75 @@ fn latency(timeline: &Timeline) -> Nanos {
         .unwrap_or_default()
 }
 
-/// Tells the kernels of collectives which these are; hands out the time that each takes once all have come.
-pub(super) fn meet(ranks: &mut [Rank], matched: &Matched<'_>) -> Vec<Nanos> {
-    let mut takes = Vec::new();
+/// Tells the kernels of collectives which these are.
+pub(super) fn meet(ranks: &mut [Rank], timelines: &[Timeline], matched: &Matched<'_>) -> Rows {
+    let names = timelines.iter().map(|timeline| timeline.names.iter());
+    let keeping = Vec::from_iter(names.map(|names| Vec::from_iter(names.map(keeps_all))));
+    let keeps = |entry: &Entry| {
+        let kernel = timelines.get(entry.rank)?.kernels.get(entry.kernel)?;
+        keeping
+            .get(entry.rank)?
+            .get(kernel.name.0 as usize)
+            .copied()
+    };
+    let mut rows = Rows::default();
     matched.each(|row| {
-        let number = u32::try_from(takes.len()).unwrap_or(NONE);
-        let last = row.iter().map(|entry| entry.start).max();
-        for (entry, wait) in row.iter().zip(in_one(row)) {
-            let goes_on = wait == Nanos::ZERO && Some(entry.end) < last;
-            let wait = if goes_on { NONE } else { short(wait) };
+        let number = u32::try_from(rows.members.len()).unwrap_or(NONE);
+        let shortest = takes_itself(row);
+        let together = end_together(row);
+        for (at, (entry, wait)) in row.iter().zip(in_one(row)).enumerate() {
+            let wait = match together {
+                true => entry.end - entry.start - shortest,
+                false => wait,
+            };
+            let ahead = goes_on(timelines, row, (at, wait));
             if let Some(rank) = ranks.get_mut(entry.rank) {
-                rank.add_meet(entry.kernel, Meet { row: number, wait });
+                let meet = Meet {
+                    row: number,
+                    slack: short(ahead.unwrap_or(wait)),
+                    goes_on: ahead.is_some(),
+                };
+                rank.add_meet(entry.kernel, meet);
             }
         }
-        takes.push(takes_itself(row));
+        let all = row.iter().all(|entry| keeps(entry) == Some(true));
+        let members = u32::try_from(row.len()).unwrap_or(NONE);
+        rows.members.push(if all { members } else { 0 });
     });
-    takes
+    rows
+}
+
+/// Whether two ranks wait for each other: by how much longer one takes tells how long it has waited then, whatever their
+/// clocks say.
+fn end_together(row: &[Entry]) -> bool {
+    matches!(row, [one, other] if (one.end - other.end).max(other.end - one.end) <= NEAR)
+}
+
+/// Whether a rank goes on before the others of its collective have come; how long before the first of them it ends then: what
+/// it sends has come by then, and may come so much later. Clocks that differ make a sender that waits for its receiver end
+/// before that starts, too, but it has waited for longer than that.
+fn goes_on(timelines: &[Timeline], row: &[Entry], (at, wait): (usize, Nanos)) -> Option<Nanos> {
+    let own = row.get(at)?;
+    let last = row.iter().map(|entry| entry.start).max()?;
+    let is_sender = match row.len() {
+        2 => sends(timelines, own) != Some(false) && last - own.end > wait,
+        _ => wait == Nanos::ZERO && own.end < last,
+    };
+    let others = row.iter().enumerate().filter(|other| other.0 != at);
+    let first = others.map(|other| other.1.end).min()?;
+    is_sender.then_some((first - own.end).max(Nanos::ZERO))
+}
+
+/// Whether a rank sends in a transfer that tells the other rank; else it receives.
+pub(super) fn sends(timelines: &[Timeline], entry: &Entry) -> Option<bool> {
+    let timeline = timelines.get(entry.rank)?;
+    let told = timeline.collective_of(timeline.kernels.get(entry.kernel)?)?;
+    told.peer?;
+    Some(told.name.as_deref()? == "send")
 }
 
 /// How long a collective takes once all have come: as long as on the rank that comes last.
 pub(super) fn takes_itself(row: &[Entry]) -> Nanos {
     let each = row.iter().map(|entry| entry.end - entry.start);
     each.min().unwrap_or_default()
-}
-
-/// All that happens, in order.
-pub(super) fn order(ranks: &[Rank], timelines: &[Timeline]) -> Vec<Event> {
-    // When something happens next on a rank: launches first, then who has the lower place.
-    let next = |at: usize, (launch, kernel): (usize, usize)| {
-        let (timeline, rank) = (timelines.get(at)?, ranks.get(at)?);
-        let launch = rank.launches.get(launch).map(|launch| {
-            let time = timeline.launch(launch.kernel as usize);
-            (time.unwrap_or_default(), false)
-        });
-        let start = timeline.kernels.get(kernel);
-        let start = start.map(|kernel| (kernel.start, true));
-        let (time, starts) = [launch, start].into_iter().flatten().min()?;
-        Some(Reverse((time, starts, at)))
-    };
-    let mut places = vec![(0, 0); ranks.len()];
-    let mut heap = BinaryHeap::new();
-    heap.extend((0..ranks.len()).filter_map(|at| next(at, (0, 0))));
-    let count = ranks.iter();
-    let count = count.map(|rank| rank.launches.len() + rank.nodes.len());
-    let mut events = Vec::with_capacity(count.sum());
-    while let Some(mut first) = heap.peek_mut() {
-        let Reverse((_, starts, at)) = *first;
-        events.push(Event::of(at, starts));
-        let following = places.get_mut(at).and_then(|place| {
-            match starts {
-                true => place.1 += 1,
-                false => place.0 += 1,
-            }
-            next(at, *place)
-        });
-        match following {
-            Some(following) => *first = following,
-            None => {
-                PeekMut::pop(first);
-            }
-        }
-    }
-    events
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use litd_units::Nanos;
 use serde::Serialize;
 
-use super::graph::takes_itself;
+use super::graph::{sends, takes_itself};
 use super::{Saves, WhatIf};
 use crate::collectives::{Entry, Kinds, Matched};
 use crate::timeline::NonMax;
@@ -200,16 +200,10 @@ fn kinds(job: &WhatIf<'_>, matched: &Matched<'_>) -> BTreeMap<Kind, Cells> {
 
 /// Which ranks a collective is of.
 fn unit(job: &WhatIf<'_>, row: &[Entry]) -> Unit {
-    let sends = |entry: &&Entry| {
-        let timeline = job.timelines.get(entry.rank)?;
-        let told = timeline.collective_of(timeline.kernels.get(entry.kernel)?)?;
-        told.peer?;
-        Some(told.name.as_deref()? == "send")
-    };
     let mut ranks = Vec::from_iter(row.iter().map(|entry| entry.rank));
     ranks.sort_unstable();
     let one_way = match row {
-        [one, other] => [one, other].map(|entry| sends(&entry)),
+        [one, other] => [one, other].map(|entry| sends(job.timelines, entry)),
         _ => [None, None],
     };
     match one_way {

@@ -5,6 +5,7 @@ mod beside;
 mod graph;
 mod late;
 mod links;
+mod order;
 mod pauses;
 mod peers;
 mod stages;
@@ -16,9 +17,10 @@ use litd_units::Nanos;
 use serde::Serialize;
 
 use self::beside::Beside;
-use self::graph::{Event, NONE, Newest, Rank};
+use self::graph::{NONE, Newest, Rank};
 pub use self::late::Course;
 pub use self::links::{Link, Where};
+use self::order::Event;
 pub use self::pauses::{Paused, Pauses};
 use self::peers::Peers;
 pub use self::stages::{Stage, Why};
@@ -36,9 +38,9 @@ pub struct WhatIf<'a> {
     ranks: Vec<Rank>,
     #[serde(skip)]
     order: Vec<Event>,
-    /// How long each collective takes once all have come.
+    /// How many collectives there are.
     #[serde(skip)]
-    takes: Vec<Nanos>,
+    rows: usize,
     /// What communication beside computation costs.
     #[serde(skip)]
     beside: Beside,
@@ -53,6 +55,9 @@ pub struct WhatIf<'a> {
     stall: Option<Stall>,
     /// Iterations in which the hosts of single ranks are late.
     pauses: Option<Pauses>,
+    /// When it starts, and how long it takes.
+    #[serde(skip)]
+    start: Nanos,
     #[serde(skip)]
     wall: Nanos,
     /// What has been asked for: the same is asked for by several.
@@ -102,28 +107,29 @@ impl<'a> WhatIf<'a> {
     pub fn of(timelines: &'a [Timeline], groups: &Groups) -> Self {
         let matched = matched(timelines, groups);
         let mut ranks = Vec::from_iter(timelines.iter().map(Rank::of));
-        let takes = graph::meet(&mut ranks, &matched);
-        let order = graph::order(&ranks, timelines);
+        let rows = graph::meet(&mut ranks, timelines, &matched);
+        let order = order::order(&ranks, timelines, &rows);
         let beside = Beside::of(timelines, groups);
         let peers = Peers::of(timelines, groups, &ranks, &beside);
         let starts = timelines.iter().zip(&ranks);
         let starts = starts
             .filter_map(|(timeline, rank)| Some(timeline.kernels.first()?.start - rank.before));
-        let start = starts.min();
+        let start = starts.min().unwrap_or_default();
         let ends = timelines.iter().flat_map(|one| &one.kernels);
         let end = ends.map(|kernel| kernel.end).max();
         let job = Self {
             timelines,
             ranks,
             order,
-            takes,
+            rows: rows.members.len(),
             beside,
             peers,
             links: Vec::new(),
             stage: None,
             stall: None,
             pauses: None,
-            wall: end.unwrap_or_default() - start.unwrap_or_default(),
+            start,
+            wall: end.unwrap_or(start) - start,
             known: Mutex::default(),
         };
         let links = links::find(&job, &matched);
@@ -251,9 +257,7 @@ impl<'a> WhatIf<'a> {
         for event in &self.order {
             run.take(*event, saves);
         }
-        let end = |timeline: &Timeline| timeline.kernels.iter().map(|kernel| kernel.end).max();
-        let last = self.timelines.iter().filter_map(end).max();
-        Nanos((last.unwrap_or_default().0 as f64 - run.end(saves)).max(0.0) as i64)
+        Nanos((self.wall.0 as f64 - run.end(saves)).max(0.0) as i64)
     }
 }
 
@@ -299,7 +303,7 @@ impl<'j, 'a> Run<'j, 'a> {
         Self {
             job,
             ranks: ranks.collect(),
-            rows: vec![f64::NEG_INFINITY; job.takes.len()],
+            rows: vec![f64::NEG_INFINITY; job.rows],
         }
     }
 
@@ -323,7 +327,7 @@ impl<'j, 'a> Run<'j, 'a> {
     /// By how much later a kernel ends.
     fn ended(&self, rank: usize, kernel: u32, saves: &Saves<'_>) -> Option<f64> {
         let of = self.job.ranks.get(rank)?;
-        let meet = of.meet(kernel as usize).filter(|meet| !meet.goes_on());
+        let meet = of.meet(kernel as usize).filter(|meet| !meet.goes_on);
         match meet {
             Some(meet) => {
                 let row = meet.row as usize;
@@ -384,7 +388,7 @@ impl<'j, 'a> Run<'j, 'a> {
         if let Some(meet) = own.meets.get(node.meet as usize)
             && let Some(row) = self.rows.get_mut(meet.row as usize)
         {
-            *row = row.max(shift - meet.waits());
+            *row = row.max(shift - f64::from(meet.slack));
         }
         let end = shift - (saves.kernel)(rank, kernel);
         let of = self.ranks.get_mut(rank);
@@ -424,13 +428,15 @@ impl<'j, 'a> Run<'j, 'a> {
         gained
     }
 
-    /// When the last kernel of all ends.
+    /// How long after the start of the job the last kernel of all ends. Nanoseconds since 1970 are no exact floating-point
+    /// numbers.
     fn end(&self, saves: &Saves<'_>) -> f64 {
         let ranks = self.job.timelines.iter().enumerate();
         let ends = ranks.flat_map(|(rank, timeline)| {
             let kernels = (0..).zip(&timeline.kernels);
             kernels.filter_map(move |(place, kernel)| {
-                Some(kernel.end.0 as f64 + self.ended(rank, place, saves)?)
+                let end = kernel.end - self.job.start;
+                Some(end.0 as f64 + self.ended(rank, place, saves)?)
             })
         });
         ends.fold(f64::NEG_INFINITY, f64::max)

@@ -7,7 +7,7 @@ use litd_units::Nanos;
 use super::parallel::{analysed, apart, run};
 
 /// The ranks of each stage in order, on a clock that is ahead by so much.
-fn on_clocks(mut timelines: Vec<Timeline>, ahead_us: &[i64]) -> Vec<Timeline> {
+pub(super) fn on_clocks(mut timelines: Vec<Timeline>, ahead_us: &[i64]) -> Vec<Timeline> {
     let each = timelines.len() / ahead_us.len();
     for (stage, us) in timelines.chunks_mut(each).zip(ahead_us) {
         let by = Nanos(us * 1_000);
@@ -24,7 +24,7 @@ fn on_clocks(mut timelines: Vec<Timeline>, ahead_us: &[i64]) -> Vec<Timeline> {
 }
 
 /// Senders don't wait for their receivers, as with little to send.
-fn without_waiting_senders(timelines: &mut [Timeline]) {
+pub(super) fn without_waiting_senders(timelines: &mut [Timeline]) {
     for timeline in timelines {
         let told = timeline
             .kernels

@@ -6,6 +6,7 @@
 )]
 
 mod clocks;
+mod costs;
 mod files;
 mod kineto;
 mod late;

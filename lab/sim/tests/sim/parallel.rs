@@ -2,10 +2,12 @@
 
 use litd_sim::Parallel;
 use litd_sim::parallel::Run;
-use litd_traces::study::{Cause, Gain, ModelOptions, gain, remove_skew, set_right, study_group};
+use litd_traces::study::{
+    Cause, Gain, ModelOptions, Skew, gain, remove_skew, set_right, study_group,
+};
 use litd_traces::whatif::WhatIf;
 use litd_traces::{
-    AlignOptions, AnalysisOptions, Kernel, Report, Timeline, analyse_groups, partition,
+    AlignOptions, AnalysisOptions, Groups, Kernel, Report, Timeline, analyse_groups, partition,
 };
 use litd_units::Nanos;
 
@@ -38,15 +40,21 @@ pub(super) fn analysed(timelines: Vec<Timeline>) -> Report {
     analysed_with(timelines).0
 }
 
+/// The groups of a job, and the skew of each, which is taken out.
+pub(super) fn on_one_clock(timelines: &mut [Timeline]) -> (Groups, Vec<Skew>) {
+    let mut groups = partition(timelines, &AlignOptions::default()).unwrap();
+    let ranges = groups.all.iter().map(|group| group.range.clone());
+    let skews = Vec::from_iter(ranges.map(|range| remove_skew(&mut timelines[range])));
+    set_right(timelines, &groups);
+    groups.sort(timelines);
+    (groups, skews)
+}
+
 /// The same, with what the slow GPU costs, where one is found.
 fn analysed_with(mut timelines: Vec<Timeline>) -> (Report, Option<Gain>) {
     let mut gained = None;
     let options = AnalysisOptions::default();
-    let mut groups = partition(&mut timelines, &options.align).unwrap();
-    let ranges = groups.all.iter().map(|group| group.range.clone());
-    let skews = Vec::from_iter(ranges.map(|range| remove_skew(&mut timelines[range])));
-    set_right(&mut timelines, &groups);
-    groups.sort(&timelines);
+    let (groups, skews) = on_one_clock(&mut timelines);
     let mut report = analyse_groups(&timelines, &groups, &options).unwrap();
     let each = groups.all.iter().zip(skews).zip(&mut report.groups);
     for (at, ((group, skew), told)) in each.enumerate() {
