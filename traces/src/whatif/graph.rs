@@ -216,7 +216,7 @@ impl Rank {
         self.meets.get(node.meet as usize).copied()
     }
 
-    fn add_meet(&mut self, kernel: usize, meet: Meet) {
+    pub(super) fn add_meet(&mut self, kernel: usize, meet: Meet) {
         if let Some(node) = self.nodes.get_mut(kernel) {
             node.meet = u32::try_from(self.meets.len()).unwrap_or(NONE);
             self.meets.push(meet);
@@ -323,19 +323,14 @@ pub(super) fn meet(ranks: &mut [Rank], timelines: &[Timeline], matched: &Matched
     let mut rows = Rows::default();
     matched.each(|row| {
         let number = u32::try_from(rows.members.len()).unwrap_or(NONE);
-        let shortest = takes_itself(row);
-        let together = end_together(row);
-        for (at, (entry, wait)) in row.iter().zip(in_one(row)).enumerate() {
-            let wait = match together {
-                true => entry.end - entry.start - shortest,
-                false => wait,
-            };
-            let ahead = goes_on(timelines, row, (at, wait));
+        let sends = |entry: &Entry| sends(timelines, entry);
+        let each = slacks(row, &sends);
+        for (entry, (slack, goes_on)) in row.iter().zip(each) {
             if let Some(rank) = ranks.get_mut(entry.rank) {
                 let meet = Meet {
                     row: number,
-                    slack: short(ahead.unwrap_or(wait)),
-                    goes_on: ahead.is_some(),
+                    slack: short(slack),
+                    goes_on,
                 };
                 rank.add_meet(entry.kernel, meet);
             }
@@ -347,24 +342,38 @@ pub(super) fn meet(ranks: &mut [Rank], timelines: &[Timeline], matched: &Matched
     rows
 }
 
-/// Whether two ranks wait for each other: by how much longer one takes tells how long it has waited then, whatever their
-/// clocks say.
-fn end_together(row: &[Entry]) -> bool {
-    matches!(row, [one, other] if (one.end - other.end).max(other.end - one.end) <= NEAR)
+/// How much later each rank of a collective could have come, and whether it goes on before the others have; one at least has
+/// come last.
+fn slacks<'r>(
+    row: &'r [Entry],
+    sends: &'r dyn Fn(&Entry) -> Option<bool>,
+) -> impl Iterator<Item = (Nanos, bool)> + 'r {
+    let each = move || row.iter().zip(in_one(row));
+    let ahead = move |(own, wait)| goes_on(row, (own, wait), sends(own));
+    let shortest = takes_itself(row);
+    // Two that end together have waited for each other: by how much longer one takes tells how long it waited, whatever their
+    // clocks say.
+    let near =
+        matches!(row, [one, other] if (one.end - other.end).max(other.end - one.end) <= NEAR);
+    let together = near && each().all(|one| ahead(one).is_none());
+    each().map(move |(own, wait)| match (ahead((own, wait)), together) {
+        (Some(ahead), _) => (ahead, true),
+        (None, true) => (own.end - own.start - shortest, false),
+        (None, false) => (wait, false),
+    })
 }
 
 /// Whether a rank goes on before the others of its collective have come; how long before the first of them it ends then: what
 /// it sends has come by then, and may come so much later. Clocks that differ make a sender that waits for its receiver end
 /// before that starts, too, but it has waited for longer than that.
-fn goes_on(timelines: &[Timeline], row: &[Entry], (at, wait): (usize, Nanos)) -> Option<Nanos> {
-    let own = row.get(at)?;
+fn goes_on(row: &[Entry], (own, wait): (&Entry, Nanos), sends: Option<bool>) -> Option<Nanos> {
     let last = row.iter().map(|entry| entry.start).max()?;
     let is_sender = match row.len() {
-        2 => sends(timelines, own) != Some(false) && last - own.end > wait,
+        2 => sends != Some(false) && last - own.end > wait,
         _ => wait == Nanos::ZERO && own.end < last,
     };
-    let others = row.iter().enumerate().filter(|other| other.0 != at);
-    let first = others.map(|other| other.1.end).min()?;
+    let others = row.iter().filter(|other| other.rank != own.rank);
+    let first = others.map(|other| other.end).min()?;
     is_sender.then_some((first - own.end).max(Nanos::ZERO))
 }
 
@@ -380,4 +389,60 @@ pub(super) fn sends(timelines: &[Timeline], entry: &Entry) -> Option<bool> {
 pub(super) fn takes_itself(row: &[Entry]) -> Nanos {
     let each = row.iter().map(|entry| entry.end - entry.start);
     each.min().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of kernels from one time to another, in µs; the first sends, if there are two.
+    fn told(kernels: &[(i64, i64)]) -> Vec<(i64, bool)> {
+        let entry = |(rank, &(start, end)): (usize, &(i64, i64))| Entry {
+            rank,
+            kernel: 0,
+            start: Nanos(1_000 * start),
+            end: Nanos(1_000 * end),
+        };
+        let row = Vec::from_iter(kernels.iter().enumerate().map(entry));
+        let sends = |entry: &Entry| (row.len() == 2).then_some(entry.rank == 0);
+        let slacks = slacks(&row, &sends).map(|(slack, goes_on)| (slack.0 / 1_000, goes_on));
+        slacks.collect()
+    }
+
+    #[test]
+    fn a_rank_may_come_as_much_later_as_it_has_waited() {
+        assert_eq!(
+            told(&[(0, 1_060), (1_000, 1_060)]),
+            [(1_000, false), (0, false)]
+        );
+        assert_eq!(
+            told(&[(1_000, 1_060), (0, 1_060)]),
+            [(0, false), (1_000, false)]
+        );
+        assert_eq!(
+            told(&[(0, 130), (20, 131), (100, 130)]),
+            [(100, false), (80, false), (0, false)]
+        );
+        // On clocks that are 80 µs apart, either way.
+        for by in [80, -80] {
+            let late = told(&[(0, 1_060), (1_000 + by, 1_060 + by)]);
+            assert_eq!(late, [(1_000, false), (0, false)]);
+            let early = told(&[(1_000, 1_060), (by, 1_060 + by)]);
+            assert_eq!(early, [(0, false), (1_000, false)]);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_does_not_wait_may_come_as_much_later_as_it_ended_earlier() {
+        assert_eq!(
+            told(&[(0, 60), (5_000, 5_030)]),
+            [(4_970, true), (0, false)]
+        );
+        assert_eq!(told(&[(0, 20), (40, 100)]), [(80, true), (0, false)]);
+        // Its receiver waits for it where that has come first.
+        assert_eq!(
+            told(&[(1_000, 1_060), (0, 1_060)]),
+            [(0, false), (1_000, false)]
+        );
+    }
 }

@@ -150,3 +150,69 @@ pub(super) fn order(ranks: &[Rank], timelines: &[Timeline], rows: &Rows) -> Vec<
         heap.extend(next(at, course).map(Reverse));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::{Kernel, KernelClass};
+    use crate::whatif::graph::Meet;
+
+    /// The ranks in the order in which their kernels start: these are of collectives, each with its number, start and end.
+    fn replayed(ranks: &[&[(u32, i64, i64)]]) -> Vec<usize> {
+        let mut rows = Rows::default();
+        let (mut timelines, mut known) = (Vec::new(), Vec::new());
+        for kernels in ranks {
+            let mut timeline = Timeline::default();
+            let (name, stream) = (timeline.names.intern("all_reduce"), timeline.stream("7"));
+            timeline.kernels = Vec::from_iter(kernels.iter().map(|&(_, start, end)| Kernel {
+                name,
+                stream,
+                class: KernelClass::Communication,
+                start: Nanos(start),
+                end: Nanos(end),
+                collective: None,
+                iteration: None,
+            }));
+            let mut rank = Rank::of(&timeline);
+            for (at, &(row, ..)) in kernels.iter().enumerate() {
+                rank.add_meet(
+                    at,
+                    Meet {
+                        row,
+                        slack: 0,
+                        goes_on: false,
+                    },
+                );
+                let next = rows.members.len().max(row as usize + 1);
+                rows.members.resize(next, 0);
+                if let Some(count) = rows.members.get_mut(row as usize) {
+                    *count += 1;
+                }
+            }
+            timelines.push(timeline);
+            known.push(rank);
+        }
+        let events = order(&known, &timelines, &rows);
+        Vec::from_iter(events.into_iter().map(Event::rank))
+    }
+
+    #[test]
+    fn what_comes_after_a_collective_waits_for_all_of_its_ranks() {
+        // By their clocks the second rank comes when the first has left already, and goes on.
+        assert_eq!(
+            replayed(&[&[(0, 0, 9), (1, 10, 19)], &[(0, 5, 9), (1, 15, 19)]]),
+            [0, 1, 0, 1]
+        );
+        let apart = replayed(&[&[(0, 0, 9), (1, 10, 19)], &[(0, 105, 109), (1, 115, 119)]]);
+        assert_eq!(apart, [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn ranks_that_keep_each_other_go_on_as_recorded() {
+        let crossed = replayed(&[&[(0, 0, 9), (1, 20, 29)], &[(1, 1, 8), (0, 21, 28)]]);
+        assert_eq!(crossed, [0, 1, 0, 1]);
+        // A collective that one rank has twice never finds the other.
+        let twice = replayed(&[&[(0, 0, 9), (0, 10, 19), (1, 20, 29)], &[(1, 15, 29)]]);
+        assert_eq!(twice.len(), 4);
+    }
+}
