@@ -16,6 +16,8 @@ pub struct Lag {
     /// The same where each iteration counts as one collective: a rank that is late to one collective because it waited in
     /// another is not to blame.
     pub net: f64,
+    /// By how much later than the mean rank it came to all of them together.
+    pub later: Nanos,
     /// By how many of its standard errors the rank comes later than the mean rank, where each collective counts as
     /// one trial.
     pub by_collectives: f64,
@@ -135,6 +137,7 @@ impl Tally {
         Lag {
             blame: self.blame / all,
             net,
+            later: Nanos(self.sum as i64),
             by_collectives: errors(self.sum, self.squares, self.count),
             by_iterations: (number >= FEW_ITERATIONS)
                 .then(|| (errors(self.sum, squares, number), number)),

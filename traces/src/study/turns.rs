@@ -55,15 +55,17 @@ pub(super) fn nobody(
     verdict: &Verdict,
     late: &[usize],
 ) -> Option<Nobody> {
-    let lags = &waits?.lags;
+    let waits = waits?;
+    let lags = &waits.lags;
     let own = lags.get(verdict.last?)?;
     if is_slow(verdict) {
         return None;
     }
+    let again = |lag: &Lag| again(lag) && accounts(waits, verdict.last);
     let blame = late.iter().filter_map(|&gpu| lags.get(gpu));
     // In each iteration one rank waits least: that it is one of several says little.
     let net = match late {
-        [one] => lags.get(*one).map_or(0.0, |lag| lag.net),
+        [one] if accounts(waits, Some(*one)) => lags.get(*one).map_or(0.0, |lag| lag.net),
         _ => 0.0,
     };
     let blame = blame.map(|lag| lag.blame).sum::<f64>().max(net);
@@ -83,7 +85,7 @@ pub(super) fn nobody(
     }
     // Several that are late for one reason are so in all iterations, and not one in each.
     let named = || late.iter().filter_map(|&gpu| lags.get(gpu));
-    let steady = named().filter(|lag| again(lag)).count();
+    let steady = named().filter(|&lag| again(lag)).count();
     if late.len() > 1 && own.by_iterations.is_some() && 2 * steady < late.len() {
         return Some(Nobody::InTurn);
     }
@@ -126,6 +128,21 @@ pub(super) fn is_slow(verdict: &Verdict) -> bool {
     by_pace && pace.is_some_and(|(slower, error)| slower > NO_CHANCE * error)
 }
 
+/// Whether what a rank is late by in collectives of its group accounts for why it is named. Where it also waits for other
+/// groups, it may be named because these waits are not known, as where a recording has lost kernels.
+fn accounts(waits: &GroupWaits, rank: Option<usize>) -> bool {
+    /// At least this part of what it waits less than the rank that waits most.
+    const PART: f64 = 0.25;
+    let crosses = waits.mean.is_none();
+    let told = || {
+        let own = *waits.names.get(rank?)?;
+        let most = waits.names.iter().copied().max()?;
+        let later = waits.lags.get(rank?)?.later;
+        Some(later.0 as f64 >= PART * (most - own).0 as f64)
+    };
+    !crosses || told().unwrap_or(false)
+}
+
 /// Whether a rank comes late again and again, by more than the one of several that chance makes the last: over few
 /// iterations that takes more. Where iterations tell, a rank may be late to one collective of many in each.
 fn again(own: &Lag) -> bool {
@@ -139,12 +156,14 @@ fn again(own: &Lag) -> bool {
 #[cfg(test)]
 mod tests {
     use litd_diagnosis::Marks;
+    use litd_units::Nanos;
 
     use super::*;
 
     /// What is said of a rank to which this is due, where hosts keep its queue empty for so long, and the others'.
     fn told(own: Lag, [idle, others]: [f64; 2]) -> Option<Nobody> {
         let waits = GroupWaits {
+            mean: Some(Vec::new()),
             lags: vec![own, Lag::default()],
             ..GroupWaits::default()
         };
@@ -169,6 +188,7 @@ mod tests {
         let lag = |blame, by_collectives, iterations| Lag {
             blame,
             net: 0.0,
+            later: Nanos::ZERO,
             by_collectives,
             by_iterations: Some(iterations),
         };
