@@ -223,6 +223,8 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let study = study.map(|told| told.study);
     let weighed = Weighed::of(&job, &report, study.as_ref());
     let first = Summary::of(&report, study.as_ref(), gain.as_ref(), &weighed);
+    // Files take much memory for a while, too, and need nothing of it.
+    let job = json.then_some(job);
     write_files(
         args,
         (&report, &first),
@@ -230,13 +232,13 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         (&timelines, told),
         &options,
     )?;
-    if json {
+    if let Some(job) = &job {
         return output::json(&Document {
             report: &report,
             verdict: &first,
             study: study.as_ref(),
             gain,
-            what_if: &job,
+            what_if: job,
         });
     }
     let screen = first.screen(text::taken(&report));
