@@ -62,7 +62,8 @@ pub struct Args {
     /// Kernels that are matched across ranks; "all" is computation and communication
     #[arg(long, value_enum, default_value_t)]
     kernels: Kernels,
-    /// How the leads of a rank's kernels become its lead, whose smallest names the straggler
+    /// How the leads of a rank's kernels become its lead; the smallest names the straggler where no
+    /// collective tells who waits
     #[arg(long, value_enum, default_value_t)]
     aggregation: How,
     /// The ranks of the files, in the order of the files; of a file that holds several GPUs one for

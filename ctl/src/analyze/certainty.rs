@@ -159,7 +159,7 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
 }
 
 /// The first doubt without what explains it.
-pub fn doubt(doubts: &[String]) -> Option<String> {
+fn doubt(doubts: &[String]) -> Option<String> {
     let first = doubts.first()?.split([':', ';', '(']).next()?;
     Some(format!("{}.", capital(first.trim_end())))
 }
@@ -178,12 +178,21 @@ pub fn with_doubts(sure: String, missing: bool, doubts: &[String]) -> String {
 }
 
 /// Refers to the doubts below.
-pub fn doubted(doubts: &[String]) -> Option<String> {
+fn doubted(doubts: &[String]) -> Option<String> {
     match doubts {
         [] => None,
         [_] => Some("There is a doubt (see below).".into()),
         _ => Some("There are doubts (see below).".into()),
     }
+}
+
+/// The same with the first one named.
+pub fn first_doubt(doubts: &[String]) -> Option<String> {
+    let first = doubt(doubts)?;
+    Some(match doubts {
+        [_] => format!("Doubt: {first}"),
+        _ => format!("Doubts (see below), the first: {first}"),
+    })
 }
 
 /// By how much the rank's kernels are slower, and how sure that is, in a few words.

@@ -18,6 +18,9 @@ const ALL_IDLE: f64 = 0.1;
 /// What a cost depends on where ranks are missing.
 pub const UNLESS_MISSING: &str = "Less, or nothing, if a rank that is missing is slower.";
 
+/// Where a group gains so many times as much by itself, others bound what the job gains.
+const BOUNDED: f64 = 2.0;
+
 /// Below this share a figure would be "0.0 %".
 const LEAST: f64 = 0.0005;
 
@@ -41,8 +44,14 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<Answer>
     };
     let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
     let others = first != all && !alike;
+    // Of a stage that is sped up the job gains what the others allow.
+    let bounded = gain.named_iteration < MUCH && gain.named > BOUNDED * gain.named_iteration;
+    let why = match bounded {
+        true => " (other stages take as long)",
+        false => "",
+    };
     Some(
-        Answer::of(format!("{first_alone}, an estimate."))
+        Answer::of(format!("{first_alone}, an estimate{why}."))
             .and(others.then(|| format!("With all ranks at least as fast, {all}."))),
     )
 }
@@ -276,7 +285,7 @@ fn by_nobody(
             );
             let nothing = match certainty::alike(diagnosis) {
                 true => apart,
-                false => "nothing: no rank makes others wait.".into(),
+                false => "nothing: no rank makes others wait by more than chance.".into(),
             };
             Answer::of(stages.unwrap_or(nothing)).and(largest)
         }

@@ -148,9 +148,7 @@ impl Summary {
         Self {
             kind: Kind::Diagnosed(cause),
             verdict: verdict.with(also),
-            brief: Answer::of(sure.clone())
-                .and(certainty::doubted(&self.doubts))
-                .and(certainty::doubt(&self.doubts)),
+            brief: Answer::of(sure.clone()).and(certainty::first_doubt(&self.doubts)),
             sure,
             doubts: self.doubts,
             cost,
@@ -184,7 +182,7 @@ impl Summary {
             brief: Answer::of(format!(
                 "fairly sure; the two that spend least differ by {apart:.3} ms in each."
             ))
-            .and(certainty::doubted(&doubts)),
+            .and(certainty::first_doubt(&doubts)),
             sure: format!(
                 "fairly sure: collectives end on all ranks together, so who spends least time in them comes last; the two that spend least differ by {apart:.3} ms in each."
             ),
@@ -385,7 +383,7 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
         kind: Kind::Other(kind),
         verdict: verdict.and(longest),
         sure: sure.in_full(),
-        brief: sure.and(certainty::doubted(&doubts)),
+        brief: sure.and(certainty::first_doubt(&doubts)),
         doubts,
         cost,
         next,
@@ -440,7 +438,7 @@ fn of_one(report: &Report, doubts: Vec<String>) -> Summary {
         kind: Kind::Other(Other::OneRank),
         verdict: Answer::of(verdict),
         sure: sure.into(),
-        brief: Answer::of(sure).and(certainty::doubted(&doubts)),
+        brief: Answer::of(sure).and(certainty::first_doubt(&doubts)),
         doubts,
         cost: cost::of_one(report),
         next: match short {

@@ -13,8 +13,9 @@ use crate::show::{HEAD, or_dash, percent, time};
 const SHOWN: usize = 5;
 
 /// The sentence where no trace has launches.
-pub const UNKNOWN: &str =
-    "launches are not recorded: why a GPU is idle by itself is not known (all is \"other\")";
+pub const UNKNOWN: &str = "launches are not recorded: why a GPU is idle while others are not is not known (all is \"other\")";
+/// What the columns of waits are.
+const WAITS: &str = "waits: group in collectives of its group, stages in those with other groups; exposed of both with nothing to compute";
 
 /// The whole section.
 pub fn render(report: &Report) -> String {
@@ -106,7 +107,9 @@ fn split(out: &mut String, report: &Report) -> fmt::Result {
             percent(rank.stage_wait_fraction),
         )?;
     }
-    let told = of_idleness(report);
+    let waits = report.ranks.iter().any(|rank| rank.wait_fraction.is_some());
+    let told = waits.then(|| WAITS.to_owned());
+    let told = told.into_iter().chain(of_idleness(report));
     for line in told.flat_map(|told| output::wrap(&told, output::WIDTH)) {
         writeln!(out, "{line}")?;
     }

@@ -125,13 +125,17 @@ fn a_job_outlives_its_runner_and_itself() {
         runner.wait().unwrap();
     }
     let text = printed(&stand.run(more));
-    assert!(text.starts_with("60000 tokens trained at "), "{text}");
+    // On a busy machine the job ends before somebody runs it again, which outliving its runner means.
+    let ended_alone = text.contains("60000 tokens are trained already");
+    let ended = text.starts_with("60000 tokens trained at ");
+    assert!(ended || ended_alone, "{text}");
     assert_eq!(stand.tokens(), 60_000);
     let log = stand.starts();
     let starts = log.iter();
     let starts = starts.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok());
     let starts: Vec<u32> = starts.collect();
-    assert!(starts.len() >= 4, "{log:?}");
+    // The one that was killed was started again, and whoever runs it last starts it once more.
+    assert!(starts.len() >= if ended_alone { 2 } else { 4 }, "{log:?}");
     stand.was_never_run_twice();
     assert!(
         starts.is_sorted(),
