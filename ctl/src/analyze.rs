@@ -68,7 +68,7 @@ pub struct Args {
     aggregation: How,
     /// The ranks of the files, in the order of the files; of a file that holds several GPUs one for
     /// each, in the order of the numbers of their devices
-    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = whole)]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = one_of_ranks)]
     ranks: Vec<u32>,
     /// Only these GPUs of files that hold several, by the labels of their devices (0, 1 ...)
     #[arg(long, value_delimiter = ',', value_name = "DEVICE,…")]
@@ -157,12 +157,11 @@ fn watts(text: &str) -> Result<f64, String> {
 fn whole(text: &str) -> Result<u32, String> {
     let number = crate::spaced::<u32>(text).ok();
     let number = number.filter(|&number| number < u32::MAX);
-    number.ok_or_else(|| {
-        format!(
-            "must be a whole number from 0 to {}; several are separated by commas, as in 0,1,2,3",
-            u32::MAX - 1
-        )
-    })
+    number.ok_or_else(|| format!("must be a whole number from 0 to {}", u32::MAX - 1))
+}
+
+fn one_of_ranks(text: &str) -> Result<u32, String> {
+    whole(text).map_err(|told| format!("{told}; ranks are separated by commas, as in 0,1,2,3"))
 }
 
 fn fraction(text: &str) -> Result<f64, String> {
@@ -286,11 +285,9 @@ fn compared(
     let ranges = groups.all.iter().map(|group| group.range.clone());
     let skews = ranges.map(|range| remove_skew(timelines.get_mut(range).unwrap_or_default()));
     let skews = Vec::from_iter(skews);
-    if skews.iter().any(|skew| skew.removed.contains(&true)) {
-        groups.sort(timelines);
-    }
     let clocks = set_right(timelines, &groups);
-    if groups.all.iter().any(|group| group.pipeline) {
+    let removed = skews.iter().any(|skew| skew.removed.contains(&true));
+    if removed || !clocks.right.is_empty() {
         groups.sort(timelines);
     }
     let mut report = analyse_groups(timelines, &groups, options)?;

@@ -365,6 +365,13 @@ impl Report {
         self.groups.get(self.told)
     }
 
+    /// The ranks of that group.
+    pub fn told_ranks(&self) -> impl Iterator<Item = &RankReport> {
+        let own = self.told().map_or(&[][..], |group| &group.ranks);
+        let ranks = self.ranks.iter();
+        ranks.filter(move |rank| own.contains(&rank.rank))
+    }
+
     /// Tells the straggler of one group as that of the job.
     pub fn tell(&mut self, group: usize) {
         self.told = group;

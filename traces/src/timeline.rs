@@ -244,6 +244,21 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// Makes all of its times later by so much, or earlier where that is negative.
+    pub fn shift(&mut self, by: Nanos) {
+        for kernel in &mut self.kernels {
+            kernel.start += by;
+            kernel.end += by;
+        }
+        for launch in self.launches.iter_mut().flatten() {
+            *launch = Moment::new(launch.get() + by).unwrap_or(*launch);
+        }
+        for iteration in &mut self.iterations {
+            iteration.start += by;
+            iteration.end += by;
+        }
+    }
+
     /// An empty timeline.
     #[must_use]
     pub fn new(rank: u32, source: impl Into<String>) -> Self {

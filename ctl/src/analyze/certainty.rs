@@ -14,6 +14,13 @@ const FAR: f64 = 10.0;
 
 /// The grade of a verdict that is only likely.
 const LIKELY: &str = "likely, no more";
+/// The same where ranks are missing, too.
+const LIKELY_OF_GIVEN: &str = "likely, no more, and only of the ranks given";
+/// The grade of a verdict that would be very sure.
+const DOUBTED: &str = "sure, but for the doubts below";
+
+/// A grade, and what it rests on.
+pub type Graded = (&'static str, String);
 
 /// The grade and the reasons; `doubts` are those of the same verdict.
 pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
@@ -41,7 +48,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
                 (Some(_), _) => "sure only of the ranks given",
                 (None, true) => "sure",
                 (None, false) if doubts::short(report).is_some() => LIKELY,
-                (None, false) => "sure, but for the doubts below",
+                (None, false) => DOUBTED,
             }
         );
     }
@@ -57,10 +64,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         ),
         false => format!(
             "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %{}",
-            match alike(diagnosis) {
-                true => ", too close to name one",
-                false => "",
-            }
+            too_close(diagnosis)
         ),
     };
     let grade = graded(report, study, doubts);
@@ -100,7 +104,7 @@ fn graded(report: &Report, study: &Study<'_>, doubts: &[String]) -> &'static str
     let may_be_chance = may_be_chance(diagnosis);
     let shaky = may_be_chance || doubts::by_one(study).is_some() || doubts::short(report).is_some();
     match (report.missing(), shaky) {
-        (Some(_), true) => "likely, no more, and only of the ranks given",
+        (Some(_), true) => LIKELY_OF_GIVEN,
         (Some(_), false) => "sure only of the ranks given",
         (None, true) => LIKELY,
         (None, false) => grade(diagnosis, doubts),
@@ -129,16 +133,12 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
         (Cause::SlowClock | Cause::DataDependent, Some(_)) => Some(slower_in_short(diagnosis)),
         (Cause::SamplingArtefact, _) => None,
         _ if diagnosis.nobody_waits() => None,
-        _ => {
-            let [spread, level] = [diagnosis.spread, diagnosis.level].map(|one| 100.0 * one);
-            let model = match alike(diagnosis) {
-                true => ", too close to name one",
-                false => "",
-            };
-            Some(format!(
-                "ranks are {spread:.2} % of an iteration apart, noise makes up to {level:.2} %{model}"
-            ))
-        }
+        _ => Some(format!(
+            "ranks are {:.2} % of an iteration apart, noise makes up to {:.2} %{}",
+            100.0 * diagnosis.spread,
+            100.0 * diagnosis.level,
+            too_close(diagnosis)
+        )),
     };
     let grade = grade.replace(
         "the doubts below",
@@ -149,9 +149,10 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
     );
     // Missing ranks are in the grade.
     let told = grade.contains("doubt") || grade.contains("ranks given") && doubts.len() < 2;
-    let first = match doubted(doubts).filter(|_| !told) {
-        Some(doubted) => format!("{grade}; {}", doubted.to_lowercase()),
-        None => format!("{grade}."),
+    let first = match doubts {
+        [_] if !told => format!("{grade}; there is a doubt (see below)."),
+        [_, ..] if !told => format!("{grade}; there are doubts (see below)."),
+        _ => format!("{grade}."),
     };
     Answer::of(first)
         .and(doubt(doubts))
@@ -166,27 +167,17 @@ fn doubt(doubts: &[String]) -> Option<String> {
 
 /// A verdict that is graded before doubts are known: these make it less sure, and missing ranks likely and no more, because
 /// others may be waited for.
-pub fn with_doubts(sure: String, missing: bool, doubts: &[String]) -> String {
-    let (grade, why) = sure.split_once(':').unwrap_or((&sure, ""));
+pub fn with_doubts((grade, why): Graded, missing: bool, doubts: &[String]) -> String {
     let grade = match (grade, missing, doubts.is_empty()) {
-        (_, true, _) => "likely, no more, and only of the ranks given",
-        ("very sure", _, false) => "sure, but for the doubts below",
+        (_, true, _) => LIKELY_OF_GIVEN,
+        ("very sure", _, false) => DOUBTED,
         ("fairly sure", _, false) => LIKELY,
         _ => grade,
     };
-    format!("{grade}:{why}")
+    format!("{grade}: {why}")
 }
 
-/// Refers to the doubts below.
-fn doubted(doubts: &[String]) -> Option<String> {
-    match doubts {
-        [] => None,
-        [_] => Some("There is a doubt (see below).".into()),
-        _ => Some("There are doubts (see below).".into()),
-    }
-}
-
-/// The same with the first one named.
+/// Refers to the doubts below, and names the first one.
 pub fn first_doubt(doubts: &[String]) -> Option<String> {
     let first = doubt(doubts)?;
     Some(match doubts {
@@ -233,6 +224,14 @@ pub fn alike(diagnosis: &Diagnosis) -> bool {
     diagnosis.cause == Cause::Healthy && !diagnosis.in_turn && diagnosis.spread > diagnosis.level
 }
 
+/// The same as the end of a sentence on how far ranks are apart.
+fn too_close(diagnosis: &Diagnosis) -> &'static str {
+    match alike(diagnosis) {
+        true => ", too close to name one",
+        false => "",
+    }
+}
+
 /// Whether ranks that somebody waits for are no further apart than noise makes them.
 fn may_be_chance(diagnosis: &Diagnosis) -> bool {
     diagnosis.cause != Cause::Healthy && diagnosis.spread < diagnosis.level
@@ -249,7 +248,7 @@ fn grade(diagnosis: &Diagnosis, doubts: &[String]) -> &'static str {
     };
     match (clear, doubts.is_empty()) {
         (true, true) => "very sure",
-        (true, false) => "sure, but for the doubts below",
+        (true, false) => DOUBTED,
         (false, true) => "fairly sure",
         (false, false) => LIKELY,
     }
@@ -284,11 +283,8 @@ fn slower(diagnosis: &Diagnosis) -> Option<String> {
 
 /// The share of each rank's kernels that matches, in words: ranks run different numbers.
 pub fn matching(report: &Report) -> String {
-    let group = report.told().map_or(&[][..], |group| &group.ranks);
-    let ranks = report.ranks.iter();
-    let ranks = ranks.filter(|rank| group.contains(&rank.rank));
     let matched = report.told().and_then(|group| group.matched_kernels);
-    match shares(matched, ranks) {
+    match shares(matched, report.told_ranks()) {
         Some([least, most]) if words::percents(least.0) == words::percents(most.0) => {
             format!("{} of the kernels match", words::percents(least.0))
         }

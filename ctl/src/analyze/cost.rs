@@ -112,13 +112,7 @@ fn mended(report: &Report, study: &Study<'_>, weighed: &Weighed<'_>) -> Option<A
         let each = time(Nanos((share * window) as i64 / iterations));
         format!("{:.1} % less ({each})", 100.0 * share)
     };
-    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
-    let ranks = Vec::from_iter(
-        report
-            .ranks
-            .iter()
-            .filter(|rank| ranks.contains(&rank.rank)),
-    );
+    let ranks = Vec::from_iter(report.told_ranks());
     let window = litd_diagnosis::median(Vec::from_iter(
         ranks.iter().map(|rank| rank.window_ns.0 as f64),
     ))?;
@@ -196,11 +190,8 @@ fn others<'a>(
     report: &'a Report,
     diagnosis: &'a Diagnosis,
 ) -> impl Iterator<Item = &'a RankReport> {
-    let ranks = report.told().map_or(&[][..], |group| &group.ranks);
-    let is_other = |other: &&RankReport| {
-        ranks.contains(&other.rank) && !diagnosis.stragglers.contains(&other.rank)
-    };
-    report.ranks.iter().filter(is_other)
+    let is_other = |other: &&RankReport| !diagnosis.stragglers.contains(&other.rank);
+    report.told_ranks().filter(is_other)
 }
 
 /// The waits, where no better cost is known.
@@ -349,9 +340,7 @@ pub fn in_turn(report: &Report, diagnosis: &Diagnosis) -> Option<[f64; 2]> {
     if !nobody || stages_wait(report).is_some() && !diagnosis.in_turn {
         return None;
     }
-    let group = report.told()?;
-    let ranks = report.ranks.iter();
-    let ranks = Vec::from_iter(ranks.filter(|rank| group.ranks.contains(&rank.rank)));
+    let ranks = Vec::from_iter(report.told_ranks());
     range(&ranks, |rank| rank.exposed_wait_ns).filter(|[least, _]| *least >= MUCH)
 }
 

@@ -105,15 +105,8 @@ fn transfers(report: &Report) -> Option<String> {
 fn other_jobs(report: &Report) -> Option<String> {
     /// So many times as many kernels are no loss of a recording.
     const TIMES: usize = 4;
-    let group = report.told()?;
-    let ranks = || {
-        report
-            .ranks
-            .iter()
-            .filter(|rank| group.ranks.contains(&rank.rank))
-    };
-    let few = ranks().min_by_key(|rank| rank.communication)?;
-    let many = ranks().max_by_key(|rank| rank.communication)?;
+    let few = report.told_ranks().min_by_key(|rank| rank.communication)?;
+    let many = report.told_ranks().max_by_key(|rank| rank.communication)?;
     (few.communication * TIMES < many.communication).then(|| {
         format!(
             "rank {} has {} of communication and rank {} has {}: these may be of different jobs",

@@ -6,6 +6,7 @@ use litd_traces::{RankReport, Report};
 use litd_units::Nanos;
 
 use super::answer::Answer;
+use super::certainty::Graded;
 use super::cost::MUCH;
 use super::{parts, words};
 use crate::show::time;
@@ -245,13 +246,16 @@ pub fn pauses(pauses: &Pauses) -> String {
     )
 }
 
-pub fn sure_of_pauses(pauses: &Pauses) -> String {
+pub fn sure_of_pauses(pauses: &Pauses) -> Graded {
     match pauses.launches {
-        true => "sure: launches tell, and these hosts are in time in other iterations.".into(),
-        false => {
-            "likely: gaps on the GPUs tell it; launches, which would tell why, are not recorded."
-                .into()
-        }
+        true => (
+            "sure",
+            "launches tell, and these hosts are in time in other iterations.".into(),
+        ),
+        false => (
+            "likely",
+            "gaps on the GPUs tell it; launches, which would tell why, are not recorded.".into(),
+        ),
     }
 }
 

@@ -3,6 +3,7 @@
 use litd_traces::whatif::{Link, Where};
 
 use super::answer::Answer;
+use super::certainty::Graded;
 use super::weighed::{WORTH, Weighed};
 use super::words;
 use crate::show::time;
@@ -114,7 +115,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// How sure it is that a link is slow.
-pub fn sure(link: &Link) -> String {
+pub fn sure(link: &Link) -> Graded {
     /// So many collectives leave no doubt, nor does what takes so many times as long.
     const MANY: usize = 10;
     const FAR: f64 = 2.0;
@@ -122,10 +123,11 @@ pub fn sure(link: &Link) -> String {
         true => "very sure",
         false => "fairly sure",
     };
-    format!(
-        "{grade}: by {} collectives that carry as much as their peers, once all ranks have come.",
+    let why = format!(
+        "by {} collectives that carry as much as their peers, once all ranks have come.",
         link.count()
-    )
+    );
+    (grade, why)
 }
 
 /// The cost of a link, alone and together with late ranks.

@@ -3,6 +3,7 @@
 use litd_traces::study::Cause;
 use litd_traces::whatif::{Stage, Why};
 
+use super::certainty::Graded;
 use super::weighed::{WORTH, Weighed};
 use super::words;
 
@@ -53,12 +54,13 @@ pub fn short(stage: &Stage) -> String {
     }
 }
 
-pub fn sure(stage: &Stage) -> String {
+pub fn sure(stage: &Stage) -> Graded {
     match stage.why {
-        Why::Work => "sure: computation is counted.".into(),
-        Why::Clock | Why::Kernels => {
-            "likely: names and grids are equal, sizes and lengths of sequences may differ.".into()
-        }
+        Why::Work => ("sure", "computation is counted.".into()),
+        Why::Clock | Why::Kernels => (
+            "likely",
+            "names and grids are equal, sizes and lengths of sequences may differ.".into(),
+        ),
     }
 }
 

@@ -104,7 +104,10 @@ impl Summary {
             First::Stall(stall) => (
                 Cause::HostBound,
                 Answer::of(hosts::stall(stall)),
-                "sure: gaps are counted, and no rank is late more than the others there.".into(),
+                (
+                    "sure",
+                    "gaps are counted, and no rank is late more than the others there.".into(),
+                ),
                 Answer::of(format!(
                     "with hosts as fast there as in the other iterations an iteration would take {}.",
                     weighed.less(stall.saved)
@@ -128,7 +131,10 @@ impl Summary {
             First::Launches(share) => (
                 Cause::HostBound,
                 Answer::of(hosts::bound(share)),
-                "sure: launches are recorded, and gaps are counted.".into(),
+                (
+                    "sure",
+                    "launches are recorded, and gaps are counted.".into(),
+                ),
                 Answer::of(format!(
                     "with all hosts fast enough for their GPUs an iteration would take up to {}.",
                     weighed.less(share)

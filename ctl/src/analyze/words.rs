@@ -298,14 +298,22 @@ pub fn skew(study: &Study<'_>) -> Vec<String> {
     let removed = each.filter(|(_, removed)| **removed);
     removed
         .map(|((rank, ahead), _)| {
-            let side = if *ahead > Nanos::ZERO { "ahead" } else { "behind" };
             format!(
-                "the time stamps of rank {rank} are {} {side}, by the ends of {} collectives; they were set right",
-                time(Nanos(ahead.0.saturating_abs())),
+                "the time stamps of rank {rank} are {}, by the ends of {} collectives; they were set right",
+                off(*ahead),
                 skew.collectives
             )
         })
         .collect()
+}
+
+/// How far time stamps are off, and to which side.
+fn off(ahead: Nanos) -> String {
+    let side = match ahead > Nanos::ZERO {
+        true => "ahead",
+        false => "behind",
+    };
+    format!("{} {side}", time(Nanos(ahead.0.saturating_abs())))
 }
 
 /// The groups whose time stamps were set right.
@@ -313,15 +321,10 @@ pub fn clocks(clocks: &[SetRight], timelines: &[Timeline]) -> Vec<String> {
     let told = |SetRight { range, ahead }: &SetRight| {
         let own = timelines.get(range.clone()).unwrap_or_default();
         let own = Vec::from_iter(own.iter().map(|timeline| timeline.rank));
-        let side = if *ahead > Nanos::ZERO {
-            "ahead"
-        } else {
-            "behind"
-        };
         format!(
-            "the time stamps of {} are {} {side}, by what was handed over from and to other ranks; they were set right",
+            "the time stamps of {} are {}, by what was handed over from and to other ranks; they were set right",
             ranks(&own),
-            time(Nanos(ahead.0.saturating_abs())),
+            off(*ahead)
         )
     };
     clocks.iter().map(told).collect()

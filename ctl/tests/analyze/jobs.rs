@@ -19,13 +19,8 @@ fn job(spec: &str, speeds: &[f64], (each, ahead_ms): (usize, &[i64])) -> TempDir
     };
     let folder = TempDir::new().unwrap();
     for (at, mut timeline) in job.run(&run).unwrap().into_iter().enumerate() {
-        let by = Nanos(ahead_ms.get(at / each).map_or(0, |ms| ms * 1_000_000));
-        for kernel in &mut timeline.kernels {
-            (kernel.start, kernel.end) = (kernel.start + by, kernel.end + by);
-        }
-        for iteration in &mut timeline.iterations {
-            (iteration.start, iteration.end) = (iteration.start + by, iteration.end + by);
-        }
+        let ahead = ahead_ms.get(at / each).map_or(0, |ms| ms * 1_000_000);
+        timeline.shift(Nanos(ahead));
         let file = folder.path().join(format!("rank{at}.json"));
         kineto::write_file(&timeline, &file).unwrap();
     }

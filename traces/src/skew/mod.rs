@@ -16,13 +16,15 @@ use litd_diagnosis::median;
 use litd_units::Nanos;
 use serde::Serialize;
 
-use crate::timeline::{Kernel, Moment, NonMax, Timeline};
+use crate::timeline::{Kernel, NonMax, Timeline};
 pub use jumps::Jump;
 #[cfg(feature = "recorded")]
 pub use stages::{Clocks, SetRight, set_right};
 
 /// Fewer collectives than this say nothing.
 const FEWEST: usize = 5;
+/// Fewer say nothing at all: one alone agrees with itself whatever it says.
+const FEWEST_OF_FEW: usize = 2;
 /// A skew below this is none, in nanoseconds: collectives end that far apart.
 const LEAST: f64 = 1_000.0;
 /// A skew must exceed the collectives' disagreement about it by this factor.
@@ -67,7 +69,7 @@ pub(crate) fn remove(timelines: &mut [Timeline]) -> Skew {
     let skew = of_timelines(timelines);
     let each = timelines.iter_mut().zip(&skew.ahead_ns).zip(&skew.removed);
     for ((timeline, &ahead), _) in each.filter(|(_, removed)| **removed) {
-        shift(timeline, ahead);
+        timeline.shift(Nanos::ZERO - ahead);
     }
     skew
 }
@@ -184,6 +186,12 @@ fn middle_and_deviation(values: &[f64]) -> (f64, f64) {
     (middle, median(off.collect()).unwrap_or(0.0))
 }
 
+/// By how much values differ: the greatest from the least.
+fn range(values: &[f64]) -> f64 {
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    most - values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
 /// Whether each transfer is longer than usual. Skew makes short and long ones late alike, a slow
 /// link does not.
 fn long_ones(transfers: &[f64]) -> Vec<bool> {
@@ -210,20 +218,6 @@ fn slope(transfers: &[f64], late: &[f64]) -> f64 {
             if slope.abs() > 0.01 { slope } else { 0.0 }
         }
         _ => 0.0,
-    }
-}
-
-fn shift(timeline: &mut Timeline, by: Nanos) {
-    for kernel in &mut timeline.kernels {
-        kernel.start = kernel.start - by;
-        kernel.end = kernel.end - by;
-    }
-    for launch in timeline.launches.iter_mut().flatten() {
-        *launch = Moment::new(launch.get() - by).unwrap_or(*launch);
-    }
-    for iteration in &mut timeline.iterations {
-        iteration.start = iteration.start - by;
-        iteration.end = iteration.end - by;
     }
 }
 

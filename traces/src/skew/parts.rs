@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use litd_diagnosis::median;
 use litd_units::Nanos;
 
-use super::{CLEAR, FEWEST, Jump, Key, LEAST, Lists, Rows, Seen, Skew, of_rows, rows};
+use super::{
+    CLEAR, FEWEST, FEWEST_OF_FEW, Jump, Key, LEAST, Lists, Rows, Seen, Skew, of_rows, range, rows,
+};
 use crate::timeline::Timeline;
 
 /// Ranks that share collectives, by their places in order, and what these say of their clocks.
@@ -100,18 +102,12 @@ fn parts(lists: &[Lists], timelines: &[Timeline]) -> Vec<Part> {
 /// What few collectives say, such as those of replicas that reduce their gradients once in an iteration. By how much
 /// they disagree is all that is known of their error; of a slow link or a jump they tell nothing.
 fn of_few(all: &Rows) -> Option<Skew> {
-    /// One alone agrees with itself whatever it says.
-    const FEWEST_OF_FEW: usize = 2;
     if all.len() < FEWEST_OF_FEW || all.ranks < 2 {
         return None;
     }
     let seen = Seen::of(all);
     let late = Vec::from_iter((0..all.ranks).map(|rank| seen.late(all, rank)));
     let middles = late.iter().map(|late| median(late.clone()).unwrap_or(0.0));
-    let range = |late: &Vec<f64>| {
-        let most = late.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        most - late.iter().copied().fold(f64::INFINITY, f64::min)
-    };
     Some(Skew {
         collectives: all.len(),
         ahead_ns: middles.map(|middle| Nanos(middle as i64)).collect(),

@@ -10,7 +10,9 @@ use litd_diagnosis::median;
 use litd_units::Nanos;
 
 use super::parts::{Ahead, Part, from};
-use super::{CLEAR, FEWEST, Skew, ends_together, have_one_clock, middle_and_deviation, shift};
+use super::{
+    CLEAR, FEWEST, FEWEST_OF_FEW, Skew, ends_together, have_one_clock, middle_and_deviation, range,
+};
 use crate::collectives::{Entry, matched};
 use crate::groups::{COALESCED, Groups};
 use crate::timeline::Timeline;
@@ -49,18 +51,15 @@ pub fn set_right(timelines: &mut [Timeline], groups: &Groups) -> Clocks {
     }
     let bounds = bounds(timelines, groups, &ranges);
     // What goes both ways is all that is needed, if it leads to all.
-    let two_ways = Vec::from_iter(bounds.iter().filter_map(|pair| pair.part(true)));
-    let unknown = from(0, ranges.len(), &two_ways).is_none();
+    let both_ways = bounds.iter().filter(|pair| pair.goes_both_ways());
+    let both_ways = Vec::from_iter(both_ways.filter_map(Bounds::part));
+    let unknown = from(0, ranges.len(), &both_ways).is_none();
     let parts = match unknown {
-        true => bounds.iter().filter_map(|pair| pair.part(false)).collect(),
-        false => two_ways,
+        true => bounds.iter().filter_map(Bounds::part).collect(),
+        false => both_ways,
     };
-    let Some(ahead) = from_the_middle(ranges.len(), &parts) else {
-        return Clocks {
-            right: Vec::new(),
-            unknown,
-        };
-    };
+    // Where no way leads to some, all are left as they are.
+    let ahead = from_the_middle(ranges.len(), &parts).unwrap_or_default();
     let wrong = ranges.into_iter().zip(ahead);
     let wrong = wrong.filter(|(_, ahead)| ahead.by.abs() > NEAR);
     let wrong = wrong.map(|(range, ahead)| SetRight {
@@ -70,7 +69,8 @@ pub fn set_right(timelines: &mut [Timeline], groups: &Groups) -> Clocks {
     let right = Vec::from_iter(wrong);
     for SetRight { range, ahead } in &right {
         let own = timelines.get_mut(range.clone()).unwrap_or_default();
-        own.iter_mut().for_each(|timeline| shift(timeline, *ahead));
+        own.iter_mut()
+            .for_each(|timeline| timeline.shift(Nanos::ZERO - *ahead));
     }
     Clocks { right, unknown }
 }
@@ -94,14 +94,14 @@ struct Bounds {
 }
 
 impl Bounds {
+    fn goes_both_ways(&self) -> bool {
+        bound(&self.least).is_some() && bound(&self.most).is_some()
+    }
+
     /// How far the clock of the second is ahead: no further than both allow, where that is clear. It may be off by what
-    /// transfers disagree or, where they allow that clocks agree, by all that they allow. None where too few tell, or, if that
-    /// is wanted, none go one of the ways.
-    fn part(&self, two_ways: bool) -> Option<Part> {
+    /// transfers disagree or, where they allow that clocks agree, by all that they allow. None where too few tell.
+    fn part(&self) -> Option<Part> {
         let (least, most) = (bound(&self.least), bound(&self.most));
-        if two_ways && (least.is_none() || most.is_none()) {
-            return None;
-        }
         least.or(most)?;
         let clear = |(by, off): &(f64, f64)| by.abs() > NEAR && by.abs() > CLEAR * off;
         let ahead = least.filter(|least| least.0 > 0.0 && clear(least));
@@ -125,23 +125,26 @@ impl Bounds {
 
 /// What transfers say, and how far they disagree about it: of few by all that they differ; none of one alone.
 fn bound(told: &[f64]) -> Option<(f64, f64)> {
-    if told.len() < 2 {
+    if told.len() < FEWEST_OF_FEW {
         return None;
     }
     let (by, off) = middle_and_deviation(told);
-    if told.len() >= FEWEST {
-        return Some((by, off));
-    }
-    let least = told.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = told.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    Some((by, most - least))
+    let few = told.len() < FEWEST;
+    Some((by, if few { range(told) } else { off }))
 }
 
 /// What each two sets of ranks say that hand something to each other.
 fn bounds(timelines: &[Timeline], groups: &Groups, ranges: &[Range<usize>]) -> Vec<Bounds> {
     let mut bounds = BTreeMap::<[usize; 2], Bounds>::new();
-    let set_of = |entry: &Entry| ranges.iter().position(|range| range.contains(&entry.rank));
+    let sets = ranges.iter().enumerate();
+    let sets = sets.flat_map(|(set, range)| range.clone().map(move |_| set));
+    let sets = Vec::from_iter(sets);
+    let set_of = |entry: &Entry| sets.get(entry.rank).copied();
     matched(timelines, groups).each(|row| {
+        // Most are of one set.
+        if row.windows(2).all(|two| set_of(&two[0]) == set_of(&two[1])) {
+            return;
+        }
         let mut ends = BTreeMap::<usize, Vec<&Entry>>::new();
         for entry in row {
             if let Some(set) = set_of(entry) {

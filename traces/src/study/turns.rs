@@ -57,15 +57,17 @@ pub(super) fn nobody(
 ) -> Option<Nobody> {
     let waits = waits?;
     let lags = &waits.lags;
-    let own = lags.get(verdict.last?)?;
+    let last = verdict.last?;
+    let own = lags.get(last)?;
     if is_slow(verdict) {
         return None;
     }
-    let again = |lag: &Lag| again(lag) && accounts(waits, verdict.last);
+    let accounts_for_it = accounts(waits, last);
+    let again = |lag: &Lag| accounts_for_it && again(lag);
     let blame = late.iter().filter_map(|&gpu| lags.get(gpu));
     // In each iteration one rank waits least: that it is one of several says little.
     let net = match late {
-        [one] if accounts(waits, Some(*one)) => lags.get(*one).map_or(0.0, |lag| lag.net),
+        [one] if accounts(waits, *one) => lags.get(*one).map_or(0.0, |lag| lag.net),
         _ => 0.0,
     };
     let blame = blame.map(|lag| lag.blame).sum::<f64>().max(net);
@@ -130,14 +132,14 @@ pub(super) fn is_slow(verdict: &Verdict) -> bool {
 
 /// Whether what a rank is late by in collectives of its group accounts for why it is named. Where it also waits for other
 /// groups, it may be named because these waits are not known, as where a recording has lost kernels.
-fn accounts(waits: &GroupWaits, rank: Option<usize>) -> bool {
+fn accounts(waits: &GroupWaits, rank: usize) -> bool {
     /// At least this part of what it waits less than the rank that waits most.
     const PART: f64 = 0.25;
     let crosses = waits.mean.is_none();
     let told = || {
-        let own = *waits.names.get(rank?)?;
+        let own = *waits.names.get(rank)?;
         let most = waits.names.iter().copied().max()?;
-        let later = waits.lags.get(rank?)?.later;
+        let later = waits.lags.get(rank)?.later;
         Some(later.0 as f64 >= PART * (most - own).0 as f64)
     };
     !crosses || told().unwrap_or(false)

@@ -11,14 +11,7 @@ pub(super) fn on_clocks(mut timelines: Vec<Timeline>, ahead_us: &[i64]) -> Vec<T
     let each = timelines.len() / ahead_us.len();
     for (stage, us) in timelines.chunks_mut(each).zip(ahead_us) {
         let by = Nanos(us * 1_000);
-        for timeline in stage {
-            for kernel in &mut timeline.kernels {
-                (kernel.start, kernel.end) = (kernel.start + by, kernel.end + by);
-            }
-            for iteration in &mut timeline.iterations {
-                (iteration.start, iteration.end) = (iteration.start + by, iteration.end + by);
-            }
-        }
+        stage.iter_mut().for_each(|timeline| timeline.shift(by));
     }
     timelines
 }

@@ -1,28 +1,15 @@
 //! What a slow GPU is told to cost, against what the same job takes less without it, where recordings are not exact.
 
-use litd_sim::Parallel;
-use litd_sim::parallel::Run;
 use litd_traces::Timeline;
 use litd_traces::whatif::{Mended, Part, WhatIf};
 use litd_units::Nanos;
 
 use super::clocks::{on_clocks, without_waiting_senders};
-use super::parallel::{apart, on_one_clock};
+use super::parallel::{apart, on_one_clock, run_slower};
 
 /// A job with one GPU that is slower by 5 %, or with none.
 fn run(spec: &str, slow: Option<usize>, seed: u64) -> Vec<Timeline> {
-    let job: Parallel = spec.parse().unwrap();
-    let mut speeds = vec![1.0; job.ranks()];
-    if let Some(slow) = slow {
-        speeds[slow] = 0.95;
-    }
-    let run = Run {
-        speeds: &speeds,
-        noise: 0.01,
-        seed,
-        iterations: 2,
-    };
-    job.run(&run).unwrap()
+    run_slower(spec, slow.map(|slow| (slow, 0.05)), seed, 2)
 }
 
 /// What the slow clock of this rank costs, as told.

@@ -21,10 +21,20 @@ pub(super) fn run_for(
     seed: u64,
     iterations: u32,
 ) -> Vec<Timeline> {
+    run_slower(spec, slow.map(|slow| (slow, 0.015)), seed, iterations)
+}
+
+/// A job with one GPU that is slower by this share, or with none.
+pub(super) fn run_slower(
+    spec: &str,
+    slow: Option<(usize, f64)>,
+    seed: u64,
+    iterations: u32,
+) -> Vec<Timeline> {
     let job: Parallel = spec.parse().unwrap();
     let mut speeds = vec![1.0; job.ranks()];
-    if let Some(slow) = slow {
-        speeds[slow] -= 0.015;
+    if let Some((slow, by)) = slow {
+        speeds[slow] -= by;
     }
     let run = Run {
         speeds: &speeds,
@@ -256,10 +266,7 @@ fn stages_are_told_apart_where_times_are_not_exact() {
             apart(&mut timelines, 5_000, 8_000);
             // Kineto sets the clock of each process right to some microseconds.
             for (rank, timeline) in (0..).zip(&mut timelines) {
-                let by = Nanos((rank * 7_919 + 3_000) % 10_000);
-                for kernel in &mut timeline.kernels {
-                    (kernel.start, kernel.end) = (kernel.start + by, kernel.end + by);
-                }
+                timeline.shift(Nanos((rank * 7_919 + 3_000) % 10_000));
             }
             let groups = partition(&mut timelines, &AlignOptions::default()).unwrap();
             assert_eq!(groups.all.len(), stages, "{spec} {seed}");
