@@ -3,6 +3,7 @@
 //! key.
 
 mod limits;
+mod places;
 mod salvage;
 mod sections;
 

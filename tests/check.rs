@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -147,8 +148,12 @@ impl Node {
 
     /// Exit status and what was said.
     fn check_with(&self, args: &[&str]) -> (i32, String) {
+        self.check_by(&mut Command::new("sh"), args)
+    }
+
+    fn check_by(&self, shell: &mut Command, args: &[&str]) -> (i32, String) {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/check/litd-check");
-        let output = Command::new("sh")
+        let output = shell
             .arg(program)
             .arg("--root")
             .arg(self.root.path())
@@ -339,8 +344,8 @@ fn stranded_9_litd_is_a_corpse_that_nobody_has_buried() {
 
 /// The baseline is gone, and the journal in this state directory names a GPU that is low.
 fn stranded_by_journal(node: &Node, state: &str) {
-    node.litd_dies();
-    fs::remove_file(node.path("run/litd/baseline")).unwrap();
+    let _ = fs::remove_dir_all(node.path(&format!("proc/{PID}")));
+    let _ = fs::remove_file(node.path("run/litd/baseline"));
     node.put(
         &format!("{state}/journal"),
         "{\"litd-journal\":{\"version\":1,\"boot\":\"b\"}} 00000000\n\
@@ -458,6 +463,57 @@ fn what_can_not_be_told_is_neither_well_nor_stranded() {
     node.assert_stranded(&["0000:00:00.0"]);
     node.put("run/litd/baseline", "litd-baseline 2");
     assert_eq!(node.check().0, 2);
+}
+
+/// Without a baseline the undo journal tells; where it should be and can't be read, nobody does.
+#[test]
+fn without_a_baseline_a_journal_that_can_not_be_read_is_unknown() {
+    let node = Node::new();
+    node.litd_dies();
+    fs::remove_file(node.path("run/litd/baseline")).unwrap();
+    let is_unknown = |(code, said): (i32, String)| {
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("/journal can't be read"), "{said}");
+    };
+    // Devices remember two state directories, of which one is not there, not mounted, or empty.
+    let locks = node.path("run/litd/devices");
+    fs::create_dir_all(&locks).unwrap();
+    for (device, state) in [("0000:00:00.0", "/data/one"), ("0000:01:00.0", "/data/two")] {
+        let link = locks.join(format!("{device}.journal"));
+        std::os::unix::fs::symlink(state, link).unwrap();
+    }
+    node.put("data/two/journal", "");
+    is_unknown(node.check());
+    fs::create_dir_all(node.path("data/one")).unwrap();
+    is_unknown(node.check());
+    // The one that can be read tells what is stranded all the same, whichever comes last.
+    for state in ["data/one", "data/two"] {
+        node.set(Device::Amd(0), 750.0);
+        stranded_by_journal(&node, state);
+        fs::write(node.path(&format!("{state}/journal")), "").unwrap();
+    }
+    node.assert_well();
+}
+
+/// Who may not read the journal can't say that nothing was moved.
+#[test]
+fn without_a_baseline_whoever_may_not_read_the_journal_knows_nothing() {
+    let node = Node::new();
+    node.litd_dies();
+    fs::remove_file(node.path("run/litd/baseline")).unwrap();
+    node.put("var/lib/litd/journal", "");
+    let allow = |path: &str, mode: u32| {
+        fs::set_permissions(node.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    allow("", 0o777);
+    allow("var/lib/litd", 0o700);
+    if fs::metadata(node.path("")).unwrap().uid() != 0 {
+        return eprintln!("SKIPPED: only root can be another user");
+    }
+    let (code, said) = node.check_by(Command::new("sh").uid(61_001), &["--grace", "0"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("run this as root"), "{said}");
+    node.assert_well();
 }
 
 /// Without a baseline nobody knows what it has found, nor whether its loop turns.

@@ -6,7 +6,9 @@ use litd_core::config::{Caps, OnExit};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::{Config, ConfigError, DEFAULT_PATH, Finding, Shell, limits, line_of, part, section};
+use super::{
+    Config, ConfigError, DEFAULT_PATH, Finding, Shell, limits, line_of, part, places, section,
+};
 use litd_files as files;
 
 impl Config {
@@ -15,13 +17,17 @@ impl Config {
     /// are left behind.
     ///
     /// # Errors
-    /// The file can't be read, `[hardware]` or `[state]` is wrong, or the file says that caps are to
+    /// The file can't be read or is empty, `[hardware]` or `[state]` is wrong, or the file says that caps are to
     /// be held and not at what: raising them would be wrong then.
     pub fn salvage(path: Option<&Path>, mut error: ConfigError) -> Result<Self, ConfigError> {
         let path = path.unwrap_or(Path::new(DEFAULT_PATH));
         let Ok(text) = files::text(path, files::LONGEST_CONFIG) else {
             return Err(error);
         };
+        // It was cut off, and may have said that caps are to be held.
+        if text.trim().is_empty() {
+            return Err(error);
+        }
         match salvage(&text) {
             Ok(config) => Ok(config),
             Err(finding) => {
@@ -34,14 +40,14 @@ impl Config {
 
 /// The usable part of a file's text; or a further mistake, if it is not known already.
 fn salvage(text: &str) -> Result<Config, Option<Finding>> {
-    let (tree, _) = DeTable::parse_recoverable(text);
+    let (tree, mistakes) = DeTable::parse_recoverable(text);
     let mut core = litd_core::Config::default();
     let mut caps = tree.get_ref().get("caps").map_or_else(Caps::default, good);
     hold_as_lines_say(text, &mut caps);
     let on_exit = value(tree.get_ref(), "caps").and_then(|caps| value(caps.as_table()?, "on_exit"));
     // An administrator who sets a safe budget and mistypes `on_exit` has not meant the default.
     let mistyped = on_exit.is_some_and(|word| word.as_str() != Some("restore"));
-    if (mistyped || holds_by_another_name(text)) && caps.safe_budget.is_some() {
+    if (mistyped || holds_by_another_name(text)) && names_a_safe_budget(text) {
         caps.on_exit = OnExit::Hold;
     }
     if caps.on_exit == OnExit::Hold && caps.safe_budget.is_none() {
@@ -55,7 +61,28 @@ fn salvage(text: &str) -> Result<Config, Option<Finding>> {
         }));
     }
     core.caps = caps;
-    let shell = good_sections(part(tree, true)).ok_or(None)?;
+    let mut shell = part(tree, true);
+    // Where the mistake is, the parser may have lost what follows.
+    let stated = places::SECTIONS.map(|name| places::section_of(text, name));
+    if !mistakes.is_empty() {
+        for (name, lines) in places::SECTIONS.iter().zip(&stated) {
+            let lost = || {
+                Some(Finding {
+                    line: None,
+                    reason: format!(
+                        "[{name}] can't be told from the rest of a file that is no TOML, and says where the devices and their \
+                     undo journal are: no cap is moved; correct the file and run `litd restore` again"
+                    ),
+                })
+            };
+            let lines = lines.as_deref().ok_or_else(lost)?;
+            let section = DeTable::parse(lines).map_err(|_| lost())?.into_inner();
+            let others = std::mem::take(shell.get_mut()).into_iter();
+            let others = others.filter(|(key, _)| key.get_ref() != name);
+            *shell.get_mut() = others.chain(section).collect();
+        }
+    }
+    let shell = good_sections(shell).ok_or(None)?;
     Ok(Config { core, shell })
 }
 
@@ -135,6 +162,13 @@ fn holds_by_another_name(text: &str) -> bool {
 fn may_say_hold(line: &str) -> bool {
     let is_comment = line.trim_start().starts_with('#');
     !is_comment && line.contains("on_exit") && line.contains("hold")
+}
+
+/// Whether any line but a comment names a safe budget, in whatever state: who holds caps has one.
+fn names_a_safe_budget(text: &str) -> bool {
+    let lines = text.lines().map(str::trim_start);
+    let mut said = lines.filter(|line| !line.starts_with('#'));
+    said.any(|line| line.replace(['_', '-', ' '], "").contains("safebudget"))
 }
 
 fn says_hold(table: &DeTable<'_>) -> bool {
@@ -229,6 +263,28 @@ mod tests {
             assert_eq!(finding.line, Some(3), "{text}");
             assert!(finding.reason.contains("no cap is moved"), "{finding:?}");
         }
+        // Neither of the two can be read.
+        for text in [
+            "[caps]\n+on_exit = \"hold\"\n+safe_budget = 1000.0\n",
+            "[caps]\non_exit = \"holt\"\nsafe_budget = \"1000\"\n",
+            "[caps]\non_exit = hold\nsafe-budget = 1000.0\n",
+        ] {
+            let finding = salvage(text).unwrap_err().unwrap();
+            assert!(finding.reason.contains("no cap is moved"), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_does_not_tell_whether_caps_are_to_be_held() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for text in ["", "\n \n"] {
+            std::fs::write(file.path(), text).unwrap();
+            let refused = Config::load(Some(file.path())).unwrap_err();
+            assert_eq!(
+                Config::salvage(Some(file.path()), refused.clone()),
+                Err(refused)
+            );
+        }
     }
 
     #[test]
@@ -246,6 +302,34 @@ mod tests {
             format!("nope = 1\njobs.on_stale = \"hold\"\n{restore}"),
         ] {
             assert_eq!(held(&text).0, OnExit::Restore, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_elsewhere_hides_neither_the_journal_nor_the_devices() {
+        let places = "[state]\ndirectory = \"/srv/litd\"\n[hardware]\namd = \"off\"\n";
+        for wrong in [
+            "[caps]\nbudget: 1000\n",
+            "[caps]\n<<<<<<< HEAD\nbudget = 1000.0\n=======\nbudget = 900.0\n>>>>>>> b\n",
+            "[caps\nbudget = 1000.0\n",
+            "[caps]\nbudget = \n",
+            "[caps]\nnote = \"\"\"\nbudget = 1000.0\n",
+            "[caps]\nlist = [1,\n",
+            "[caps]\nb = { x = 1,\n",
+        ] {
+            let shell = salvage(&format!("{wrong}{places}")).unwrap().shell;
+            assert_eq!(shell.state.directory, Path::new("/srv/litd"), "{wrong}");
+            assert_ne!(shell.hardware, Shell::default().hardware, "{wrong}");
+        }
+        for lost in [
+            "<<<<<<< HEAD\n[state\ndirectory = \"/srv\"\n",
+            "[state]\ndirectory: /srv\n",
+        ] {
+            let finding = salvage(lost).unwrap_err().unwrap();
+            assert!(
+                finding.reason.starts_with("[state] can't be told"),
+                "{finding:?}"
+            );
         }
     }
 
