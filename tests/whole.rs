@@ -56,6 +56,8 @@ mod lock;
 mod many_ids;
 #[path = "whole/matrix.rs"]
 mod matrix;
+#[path = "whole/neighbours.rs"]
+mod neighbours;
 #[path = "whole/node_power.rs"]
 mod node_power;
 #[path = "whole/nvml.rs"]

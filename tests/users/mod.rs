@@ -4,13 +4,15 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, Permissions};
+use std::net::Shutdown;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use litd_proto::frame::{self, MAX_FRAME, Reader};
@@ -160,6 +162,13 @@ impl User {
         self.does(&["ask", control.to_str().unwrap(), method, path, body])
     }
 
+    /// Listens at `path`, connects to the ingest socket for whoever connects there, and passes all bytes on: what
+    /// this process's connections say is said by the test.
+    pub fn relay(&mut self, ingest: &Path, path: &Path) {
+        let (ingest, path) = (ingest.to_str().unwrap(), path.to_str().unwrap());
+        assert_eq!(self.does(&["relay", ingest, path]), "done");
+    }
+
     /// Makes a file and keeps it open.
     pub fn keep_open(&mut self, path: &Path) {
         assert_eq!(self.does(&["open", path.to_str().unwrap()]), "done");
@@ -234,6 +243,21 @@ fn playing_a_user() {
     std::process::exit(0);
 }
 
+/// Passes on the bytes of a connection, both ways.
+fn relay(asked: UnixStream, ingest: &Path) {
+    let Ok(passed) = UnixStream::connect(ingest) else {
+        return;
+    };
+    let ways = [(asked.try_clone(), passed.try_clone()), (Ok(passed), Ok(asked))];
+    for (from, to) in ways {
+        let (mut from, mut to) = (from.unwrap(), to.unwrap());
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+}
+
 #[derive(Default)]
 struct Player {
     stream: Option<UnixStream>,
@@ -269,6 +293,12 @@ impl Player {
                 }
                 done()
             }
+            ["relay", ingest, path] => {
+                let listener = UnixListener::bind(path).unwrap();
+                let ingest = PathBuf::from(ingest);
+                thread::spawn(move || listener.incoming().flatten().for_each(|it| relay(it, &ingest)));
+                done()
+            }
             ["hear"] => Some(self.hear()),
             ["ask", socket, method, path, body] => {
                 Some(match control::ask(Path::new(socket), method, path, body) {
@@ -296,7 +326,7 @@ impl Player {
                         }
                         Err(error) if error.raw_os_error() == Some(Errno::EMFILE as i32) => break,
                         // The socket's queue is full for a moment.
-                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                        Err(_) => thread::sleep(Duration::from_millis(1)),
                     }
                 }
                 Some((self.hoard.len() - before).to_string())

@@ -59,13 +59,13 @@ impl Drop for Ends<'_> {
 
 const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: litd\r\nConnection: close\r\n\r\n";
 
-fn metrics_of(stand: &Stand) -> SocketAddr {
+pub fn metrics_of(stand: &Stand) -> SocketAddr {
     let said = stand.said();
     let address = said.split("metrics on http://").nth(1).unwrap();
     address.split('/').next().unwrap().parse().unwrap()
 }
 
-fn scrape(metrics: SocketAddr) {
+pub fn scrape(metrics: SocketAddr) {
     let mut stream = TcpStream::connect(metrics).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(REQUEST).unwrap();

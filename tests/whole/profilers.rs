@@ -6,14 +6,14 @@ use litd_proto::{Bye, FromHook, Hello, Notice, NoticeKind, Profiling, ToHook, We
 
 use crate::stand::{SOON, Stand, hello, quick, wait_for};
 
-const CUPTI: [(&str, &str); 3] = [
+pub const CUPTI: [(&str, &str); 3] = [
     ("torch", "2.9.1"),
     ("cuda", "12.8"),
     ("profiler", "cupti 12.8.90"),
 ];
 
 /// A rank of a job of one, on this GPU, and its welcome.
-fn rank(stand: &Stand, job: &str, gpu: usize, versions: &[(&str, &str)]) -> (Client, Welcome) {
+pub fn rank(stand: &Stand, job: &str, gpu: usize, versions: &[(&str, &str)]) -> (Client, Welcome) {
     let mut client = Client::connect(&stand.rig.layout().ingest()).unwrap();
     let versions = versions.iter();
     let hello = Hello {

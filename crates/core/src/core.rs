@@ -653,8 +653,15 @@ impl<S: Store> Core<S> {
         self.out.push(Effect::Stopped);
     }
 
-    /// Records an event and has it logged.
+    /// Records an event and has it logged. What is about a job was caused by its user.
     pub(crate) fn note(&mut self, note: Note) {
+        let job = note
+            .job_of_unknown_user()
+            .and_then(|job| self.jobs.get(job));
+        let note = match job.map(|job| job.uid) {
+            Some(uid) => note.user(uid),
+            None => note,
+        };
         self.out.note(note);
     }
 }

@@ -11,7 +11,7 @@ use crate::room::{Room, Table};
 const KEPT: usize = 1000;
 
 /// The bytes of an event besides its texts.
-const BESIDES: usize = size_of::<Event>() + 48;
+const BESIDES: usize = size_of::<Kept>() + 48;
 
 /// The bytes that an event takes.
 fn bytes_of(event: &Event) -> usize {
@@ -26,6 +26,8 @@ pub struct Note {
     warning: bool,
     job: Option<String>,
     device: Option<String>,
+    /// Whose processes have caused it, where that is a user's.
+    user: Option<u32>,
     text: String,
 }
 
@@ -37,6 +39,7 @@ impl Note {
             warning: false,
             job: None,
             device: None,
+            user: None,
             text: text.into(),
         }
     }
@@ -55,6 +58,17 @@ impl Note {
         self
     }
 
+    /// This user's processes have caused the event.
+    pub fn user(mut self, uid: u32) -> Self {
+        self.user = Some(uid);
+        self
+    }
+
+    /// The job that the event is about, where its user is not told.
+    pub fn job_of_unknown_user(&self) -> Option<&str> {
+        self.job.as_deref().filter(|_| self.user.is_none())
+    }
+
     /// The event is about this device.
     pub fn device(mut self, address: &str) -> Self {
         self.device = Some(address.to_owned());
@@ -62,10 +76,17 @@ impl Note {
     }
 }
 
+/// An event, and the user whose processes have caused it.
+#[derive(Debug)]
+struct Kept {
+    event: Event,
+    user: Option<u32>,
+}
+
 /// The events and the counters.
 #[derive(Debug)]
 pub struct Record {
-    events: VecDeque<Event>,
+    events: VecDeque<Kept>,
     room: Room,
     last: u64,
     /// A moment, and the wall-clock time that it was then, in seconds since 1970.
@@ -101,6 +122,7 @@ impl Record {
     /// Keeps an event, and returns it as it is to be logged.
     pub fn add(&mut self, now: Nanos, note: Note) -> Event {
         self.last += 1;
+        let user = note.user;
         let event = Event {
             seq: self.last,
             unix_seconds: self.unix_seconds(now),
@@ -118,24 +140,36 @@ impl Record {
         while self.events.len() >= KEPT || self.room.charge(bytes).is_err() {
             self.make_room();
         }
-        self.events.push_back(event.clone());
+        self.events.push_back(Kept {
+            event: event.clone(),
+            user,
+        });
         event
     }
 
-    /// Drops an event: the oldest, or the oldest of those that hooks can cause if those are the most. So no hook
-    /// can push other events out.
+    /// Drops an event: the oldest that no user caused; or, where users' events have more than half of the room, the
+    /// oldest of the user who has most of it. So nobody's processes can push out what others did.
     fn make_room(&mut self) {
-        let common = |event: &Event| event.kind == EventKind::Job;
-        let of_hooks = self.events.iter().filter(|event| common(event));
-        let (count, bytes) = of_hooks.fold((0, 0), |(count, bytes), event| {
-            (count + 1, bytes + bytes_of(event))
-        });
-        let oldest = match count > KEPT / 2 || bytes > self.room.most() / 2 {
-            true => self.events.iter().position(common).unwrap_or(0),
-            false => 0,
+        let mut users: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+        for kept in &self.events {
+            if let Some(uid) = kept.user {
+                let (count, bytes) = users.entry(uid).or_default();
+                *count += 1;
+                *bytes += bytes_of(&kept.event);
+            }
+        }
+        let count: usize = users.values().map(|it| it.0).sum();
+        let bytes: usize = users.values().map(|it| it.1).sum();
+        let largest = match (count > KEPT / 2, bytes > self.room.most() / 2) {
+            (true, _) => users.into_iter().max_by_key(|(_, it)| it.0),
+            (false, true) => users.into_iter().max_by_key(|(_, it)| it.1),
+            (false, false) => None,
         };
-        let dropped = self.events.remove(oldest);
-        self.room.release(dropped.as_ref().map_or(0, bytes_of));
+        let user = largest.map(|(uid, _)| uid);
+        let oldest = self.events.iter().position(|kept| kept.user == user);
+        let dropped = self.events.remove(oldest.unwrap_or(0));
+        let bytes = dropped.map_or(0, |kept| bytes_of(&kept.event));
+        self.room.release(bytes);
     }
 
     /// Counts an error of a back end, or of the daemon's own disk and law (`backend` empty).
@@ -150,8 +184,8 @@ impl Record {
 
     /// The events after this one.
     pub fn after(&self, seq: u64) -> Events {
-        let newer = self.events.iter().filter(|event| event.seq > seq);
-        let events: Vec<Event> = newer.cloned().collect();
+        let events = self.events.iter().map(|kept| &kept.event);
+        let events: Vec<Event> = events.filter(|event| event.seq > seq).cloned().collect();
         Events {
             lost: self
                 .last
@@ -192,13 +226,31 @@ mod tests {
         let mut record = Record::new(Nanos(0), 0.0);
         record.add(Nanos(0), Note::info(EventKind::Command, "budget"));
         for _ in 0..5 * KEPT {
-            record.add(Nanos(0), Note::info(EventKind::Job, "attached"));
+            let note = Note::info(EventKind::Job, "attached");
+            record.add(Nanos(0), note.user(7));
         }
         let told = record.after(0);
         assert_eq!(told.events.len(), KEPT);
         assert_eq!(told.events[0].text, "budget");
         assert_eq!(told.lost, (5 * KEPT + 1 - KEPT) as u64);
         assert_eq!(record.after(told.last).lost, 0);
+    }
+
+    #[test]
+    fn no_user_washes_away_what_another_did() {
+        let mut record = Record::new(Nanos(0), 0.0);
+        let add = |record: &mut Record, uid: u32, text: &str| {
+            record.add(Nanos(0), Note::info(EventKind::Job, text).user(uid));
+        };
+        for _ in 0..3 {
+            add(&mut record, 1, "adjusting");
+        }
+        for round in 0..5 * KEPT {
+            add(&mut record, 2 + round as u32 % 2, "attached");
+        }
+        let told = record.after(0);
+        let count = |text: &str| told.events.iter().filter(|it| it.text == text).count();
+        assert_eq!((count("adjusting"), count("attached")), (3, KEPT - 3));
     }
 
     #[test]
@@ -210,7 +262,7 @@ mod tests {
         let text = "x".repeat(8 * 1024);
         for _ in 0..KEPT {
             let note = Note::info(EventKind::Job, text.as_str());
-            record.add(Nanos(0), note.job(&text));
+            record.add(Nanos(0), note.job(&text).user(7));
         }
         let told = record.after(0);
         let bytes: usize = told.events.iter().map(bytes_of).sum();

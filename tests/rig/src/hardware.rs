@@ -1,5 +1,9 @@
 //! The node's devices: a simulated plant, what a driver would tell of it, and the ledger.
 
+use std::borrow::Cow;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
 use litd_power::simulated::{Answer, Listed, Outcome, Request};
@@ -32,7 +36,7 @@ pub struct Hardware {
 struct Device {
     identity: Identity,
     range: CapRange,
-    holders: Vec<u32>,
+    holders: Holders,
     energy: Joules,
     fault: Option<Fault>,
     /// A requested cap that takes effect later.
@@ -45,6 +49,36 @@ struct Device {
     /// How often litd has read it.
     reads: u64,
     releases: u64,
+}
+
+/// The processes that use a device.
+#[derive(Debug)]
+enum Holders {
+    Listed(Vec<u32>),
+    /// All processes of the user who runs this one, those that start later included.
+    OwnUser,
+}
+
+impl Holders {
+    fn pids(&self) -> Cow<'_, [u32]> {
+        match self {
+            Self::Listed(pids) => pids.into(),
+            Self::OwnUser => own_processes().into(),
+        }
+    }
+}
+
+/// The processes of the user who runs this one. Without procfs there are none.
+fn own_processes() -> Vec<u32> {
+    let user_of = |process: &Path| fs::metadata(process).map(|it| it.uid());
+    let Ok(own) = user_of(Path::new("/proc/self")) else {
+        return Vec::new();
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter(|process| user_of(&process.path()).is_ok_and(|uid| uid == own))
+        .filter_map(|process| process.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// For how much of a device's time which limiter held it back, since the node was switched on.
@@ -71,7 +105,7 @@ impl Hardware {
     pub fn new(scenario: &Scenario, seed: u64) -> Result<Self, PlantError> {
         let plant = Plant::new(scenario, seed)?;
         let gpus = (0..plant.gpu_count()).map(|index| Device {
-            holders: vec![std::process::id()],
+            holders: Holders::Listed(vec![std::process::id()]),
             ..Device::new(gpu_identity(index), gpu_range(scenario))
         });
         let cpus = scenario.cpus.iter().enumerate().map(|(index, cpu)| {
@@ -212,10 +246,9 @@ impl Hardware {
 
     /// The processes that use a device.
     #[must_use]
-    pub fn holders(&self, device: usize) -> &[u32] {
-        self.devices
-            .get(device)
-            .map_or(&[], |device| &device.holders)
+    pub fn holders(&self, device: usize) -> Cow<'_, [u32]> {
+        let device = self.devices.get(device);
+        device.map_or_else(Cow::default, |device| device.holders.pids())
     }
 
     /// How many devices there are, GPUs and CPU sockets.
@@ -249,7 +282,15 @@ impl Hardware {
     pub fn set_holders(&mut self, device: usize, pids: Vec<u32>) {
         self.revision += 1;
         if let Some(device) = self.devices.get_mut(device) {
-            device.holders = pids;
+            device.holders = Holders::Listed(pids);
+        }
+    }
+
+    /// From now on a device counts as used by every process of the user who runs this one.
+    pub fn accept_any(&mut self, device: usize) {
+        self.revision += 1;
+        if let Some(device) = self.devices.get_mut(device) {
+            device.holders = Holders::OwnUser;
         }
     }
 
@@ -365,7 +406,7 @@ impl Hardware {
                 })
             }
             Request::Holders { device } => self.on(device, |hardware, index| {
-                Ok(Outcome::Pids(hardware.devices[index].holders.clone()))
+                Ok(Outcome::Pids(hardware.holders(index).into_owned()))
             }),
             Request::HighestClock { device } => self.on(device, |hardware, index| {
                 let clock = hardware.plant.gpu_highest_clock(index);
@@ -532,7 +573,7 @@ impl Device {
         Self {
             identity,
             range,
-            holders: Vec::new(),
+            holders: Holders::Listed(Vec::new()),
             energy: Joules::ZERO,
             fault: None,
             postponed: None,

@@ -273,7 +273,7 @@ impl Hardware {
         let reading = self.reading(gpu).ok_or(code::NOT_FOUND)?;
         let sharing = listed.identity.sharing;
         let power = reading.power.unwrap_or_default();
-        let holders = self.holders(gpu).to_vec();
+        let holders = self.holders(gpu).into_owned();
         let (compute, mps) = match sharing {
             Sharing::Mps => (Vec::new(), holders),
             _ => (holders, Vec::new()),

@@ -177,8 +177,17 @@ impl Rig {
     /// # Errors
     /// A rank can't connect, or is not answered.
     pub fn attach(&self, spec: JobSpec) -> Result<Job, JobError> {
+        self.attach_through(&self.layout.ingest(), spec)
+    }
+
+    /// The same through another socket, at which a process passes on what is said to the ingest socket: the ranks
+    /// are that process's then.
+    ///
+    /// # Errors
+    /// A rank can't connect, or is not answered.
+    pub fn attach_through(&self, socket: &Path, spec: JobSpec) -> Result<Job, JobError> {
         let hardware = self.hardware.clone();
-        Job::attach(&self.layout.ingest(), spec, hardware, self.frames.clone())
+        Job::attach(socket, spec, hardware, self.frames.clone())
     }
 
     /// The rig's time.

@@ -328,7 +328,7 @@ impl Hooks {
         let Peer { pid, uid } = session.peer();
         out.refuse_noted(no.label, || {
             let text = format!("hook of process {pid}, user {uid}, refused: {}", no.reason);
-            Note::warning(EventKind::Job, text)
+            Note::warning(EventKind::Job, text).user(uid)
         });
         self.send(id, &ToHook::Refusal(no.message()), out);
         out.push(Effect::Close { session: id });

@@ -122,6 +122,7 @@ impl<S: Store> Core<S> {
         for id in job.sessions() {
             self.hooks.close(id, &mut self.out);
         }
-        self.note(Note::info(EventKind::Job, format!("ended: {why}")).job(name));
+        let note = Note::info(EventKind::Job, format!("ended: {why}"));
+        self.note(note.job(name).user(job.uid));
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn add(sys: &mut Directory, hardware: &Hardware, gpus: &[Device], cpu
         if !gpu.is_gone(hardware) {
             add_node(sys, cpus + gpu.number, id(gpu), "gfx942", &text);
         }
-        processes.extend(hardware.holders(gpu.index));
+        processes.extend(hardware.holders(gpu.index).iter());
     }
     for process in processes {
         add_process(sys, hardware, gpus, process);
