@@ -9,6 +9,7 @@ mod stay;
 mod svg;
 
 use std::io::IsTerminal;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -56,6 +57,9 @@ pub struct Args {
     /// one policy [default: gpu-red]
     #[arg(long, conflicts_with_all = ["svg", "in_process"])]
     stay: bool,
+    /// With --stay: leave the last two GPUs to processes of yours, on a laptop without GPUs too
+    #[arg(long, requires = "stay")]
+    accept_any: bool,
     /// Run the loop in this process instead of in a daemon behind its sockets: the same caps,
     /// sooner
     #[arg(long)]
@@ -97,6 +101,7 @@ Examples:
   litlab demo --scenario thermal-straggler     where doing nothing is right
   litlab demo --measure leaf                   a job whose hooks time modules
   litlab demo --stay                           a daemon to play with
+  litlab demo --stay --accept-any              the same, and jobs of yours attach to it
   litlab demo --json | jq '.policies[0]'       for scripts";
 
 /// The user ended the live view.
@@ -129,7 +134,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     }
     if args.stay {
         let policy = args.policy.unwrap_or(Policy::GpuRed);
-        return stay::run(policy, &scenario, args.seed, job_of(&scenario, args));
+        let free = stay::free(&scenario, args.accept_any)?;
+        let job = job_on(0..free.start, args);
+        return stay::run(policy, &scenario, args.seed, job, &free);
     }
     let policies = policies(args, &scenario)?;
     let watch = !json && !args.no_live && std::io::stdout().is_terminal();
@@ -174,9 +181,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     Ok(())
 }
 
-/// The job, with a rank on each GPU.
-fn job_of(scenario: &Scenario, args: &Args) -> JobSpec {
-    JobSpec::new(daemon::JOB, 0..scenario.gpus.len()).timed(args.measure.timing())
+/// The job, with a rank on each of these GPUs.
+fn job_on(gpus: Range<usize>, args: &Args) -> JobSpec {
+    JobSpec::new(daemon::JOB, gpus).timed(args.measure.timing())
 }
 
 /// One policy's run, about to begin.
@@ -189,7 +196,7 @@ fn start(
     let watched: Box<dyn Watched> = if args.in_process {
         Box::new(InProcess::new(policy, scenario, args.seed, &config)?)
     } else {
-        let job = job_of(scenario, args);
+        let job = job_on(0..scenario.gpus.len(), args);
         Box::new(OverSockets::new(policy, scenario, args.seed, job, &config)?)
     };
     Ok(Run::new(policy, config, watched))

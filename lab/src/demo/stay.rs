@@ -1,13 +1,14 @@
 //! `litlab demo --stay`: a simulated node, a job and a daemon to play with, in real time.
 
 use std::error::Error;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use litd_policies::{Config, Policy};
-use litd_rig::{JobSpec, Rig};
+use litd_rig::{JobSpec, Layout, Rig, gpu_address};
 use litd_sim::Scenario;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -23,6 +24,42 @@ const PERIOD: u32 = 2;
 /// By then the daemon has written the caps that its policy starts with.
 const STARTS: Duration = Duration::from_millis(500);
 
+/// The user's own processes can attach as ranks on so many GPUs, with `--accept-any`.
+const FREE: usize = 2;
+
+/// The GPUs on which the simulated job leaves room for the user's own, if `accept_any`: the last ones.
+///
+/// # Errors
+/// The node has too few GPUs for both.
+pub fn free(scenario: &Scenario, accept_any: bool) -> Result<Range<usize>, String> {
+    let gpus = scenario.gpus.len();
+    if !accept_any {
+        return Ok(gpus..gpus);
+    }
+    // Leads need two GPUs.
+    match gpus.checked_sub(FREE).filter(|&left| left >= 2) {
+        Some(left) => Ok(left..gpus),
+        None => Err(format!(
+            "--accept-any: {gpus} GPUs are too few: it leaves {FREE} of them to you, and the simulated job needs two"
+        )),
+    }
+}
+
+/// How the user's own processes attach to these GPUs.
+fn recipe(free: &Range<usize>, layout: &Layout) -> String {
+    let addresses: Vec<String> = free.clone().map(gpu_address).collect();
+    format!(
+        "The simulated job leaves {FREE} GPUs free: a process of your user that attaches as a rank on one\n\
+         of them is accepted as it is. Two processes with PyTorch on CPUs, from the folder of\n\
+         the sources:\n\n    \
+         export LITD_SOCKET={}\n    \
+         PYTHONPATH=hooks/pytorch torchrun --nproc_per_node {FREE} \\\n        \
+         hooks/pytorch/examples/on_cpus.py {}\n\n",
+        layout.ingest().display(),
+        addresses.join(" "),
+    )
+}
+
 /// Where the daemon says that its metrics are.
 fn metrics_of(said: &str) -> String {
     let mut words = said.split_ascii_whitespace();
@@ -30,8 +67,15 @@ fn metrics_of(said: &str) -> String {
     address.unwrap_or("off").to_owned()
 }
 
-/// Runs until the user interrupts it; then the daemon is stopped, and gives the caps back.
-pub fn run(policy: Policy, scenario: &Scenario, seed: u64, job: JobSpec) -> Outcome {
+/// Runs until the user interrupts it; then the daemon is stopped, and gives the caps back. The `free` GPUs are for the
+/// user's own processes.
+pub fn run(
+    policy: Policy,
+    scenario: &Scenario,
+    seed: u64,
+    job: JobSpec,
+    free: &Range<usize>,
+) -> Outcome {
     let mut config = Config::default();
     config.calibration.warm_up = WARM_UP;
     config.calibration.sampling_period = PERIOD;
@@ -40,6 +84,9 @@ pub fn run(policy: Policy, scenario: &Scenario, seed: u64, job: JobSpec) -> Outc
     // The user may set any budget, of which the ledger would not know.
     let most = scenario.caps.tdp * scenario.gpus.len() as f64;
     rig.ledger().set_budget(most);
+    for gpu in free.clone() {
+        rig.hardware().accept_any(gpu);
+    }
     let mut daemon = rig.spawn(
         &program()?,
         &rig.config(&settings(policy, scenario, &config)?),
@@ -58,10 +105,14 @@ pub fn run(policy: Policy, scenario: &Scenario, seed: u64, job: JobSpec) -> Outc
          litctl status\n    \
          litctl top\n    \
          litctl events --follow\n\n\
-         Its configuration is {}, its metrics are\n\
+         {}Its configuration is {}, its metrics are\n\
          {}. Ctrl-C ends all of it.\n",
         scenario.gpus.len(),
         control.display(),
+        match free.is_empty() {
+            true => String::new(),
+            false => recipe(free, rig.layout()),
+        },
         rig.layout().config().display(),
         metrics,
     ))?;
