@@ -15,8 +15,8 @@ use crate::state::StateError;
 
 /// Balances the power caps of a GPU training node.
 ///
-/// Without a command it runs until it is stopped, and then restores the caps found. systemd starts
-/// it; `litctl` talks to it.
+/// Without a command litd runs as a daemon until it is stopped, and then restores the caps found (or
+/// holds caps, if caps.on_exit says so). systemd starts it; `litctl` sends it commands.
 #[derive(Debug, Parser)]
 #[command(name = "litd", version, max_term_width = 100)]
 #[command(
@@ -26,8 +26,8 @@ struct Cli {
     /// The configuration file [default: /etc/litd/litd.toml if it exists]
     #[arg(long, global = true, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// Print mistakes in the configuration, and end. Where a budget is set the GPUs are read to
-    /// compare it with their floors
+    /// Print mistakes in the configuration, and end. If a budget is set, this reads the GPUs and
+    /// compares the budget with the sum of their floors
     #[arg(long, conflicts_with = "rig_clock")]
     check_config: bool,
     /// Take the time from a test rig's socket
@@ -39,7 +39,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Restore the caps that a dead daemon has left changed; nothing to do is a success
+    /// Restore the caps that a dead daemon has left changed (exit status 0 also if there are none)
     Restore,
     Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key

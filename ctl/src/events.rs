@@ -12,7 +12,7 @@ use crate::{Outcome, output, show};
 
 /// Print what litd did, and why
 ///
-/// litd keeps the latest events only; its log has all of them (journalctl -u litd).
+/// litd keeps the latest 1,000 events at most; its log has all of them (journalctl -u litd).
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -5,9 +5,10 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Delete learned caps, so that jobs start with equal ones, and results of profilers
+/// Delete learned caps and the results of profilers
 ///
-/// Root and litd's admin group may do this.
+/// Without learned caps jobs start with equal caps; without results profilers are tried again. Root and
+/// litd's admin group may do this.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

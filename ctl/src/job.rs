@@ -22,10 +22,10 @@ const ANSWER: Duration = Duration::from_millis(1700);
 
 /// Tell litd that a scheduler's job begins or has ended
 ///
-/// For Prolog and Epilog of Slurm, and hooks like them. Takes 2 s at most and never fails a job:
-/// the exit status is 0 and a line on standard error says what is wrong, unless --strict is given.
-/// It does no harm if either comes twice, late or not at all. Root and litd's admin group may do
-/// this.
+/// For Prolog and Epilog of Slurm, and other schedulers' scripts. Takes 2 s at most and never fails a
+/// job: errors are one line on standard error, and the exit status is 0 (with --strict: 1). Each of
+/// the two commands may come twice, late or not at all without harm. Root and litd's admin group may
+/// do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -37,18 +37,18 @@ pub struct Args {
 enum Action {
     /// A job begins
     ///
-    /// With --opt-out litd restores caps and unlocks clocks of the job's GPUs before this ends, and
-    /// leaves them alone until the job ends. A budget still applies to them.
+    /// With --opt-out litd restores caps and unlocks clocks of the job's GPUs before the command
+    /// returns, and leaves them alone until the job ends. A budget still applies to them.
     Begin {
         #[command(flatten)]
         which: Which,
-        /// Do not steer its GPUs until it ends
+        /// Do not steer the job's GPUs until it ends
         #[arg(long)]
         opt_out: bool,
     },
-    /// A job has ended: restore its GPUs' caps and unlock their clocks before this ends
+    /// A job has ended: restore its GPUs' caps and unlock their clocks before the command returns
     ///
-    /// Health checks after it see the node as it was without litd.
+    /// Health checks that run after the command see the node as it was without litd.
     End {
         #[command(flatten)]
         which: Which,
@@ -57,7 +57,7 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Which {
-    /// The scheduler's name for it: slurm-1234, pod-UID; a number is Slurm's [default: slurm- and
+    /// The job's name: slurm-1234, pod-UID, or a number (of Slurm's) [default: slurm- and
     /// $SLURM_JOB_ID]
     #[arg(value_name = "JOB")]
     id: Option<String>,
@@ -65,7 +65,7 @@ struct Which {
     /// $SLURM_JOB_GPUS]
     #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
     gpus: Vec<String>,
-    /// Exit with status 1 if litd has not carried it out
+    /// Exit with status 1 if litd has not carried the command out
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -75,7 +75,7 @@ struct Which {
 const EXAMPLES: &str = "\
 Examples:
   litctl job begin                       in Slurm's Prolog
-  litctl job begin --opt-out             and litd does not steer its GPUs
+  litctl job begin --opt-out             the same, but litd does not steer its GPUs
   litctl job end                         in Slurm's Epilog, before health checks
   litctl job end slurm-1234 --gpu 0,1
   litctl job begin pod-1b9f5d1e-3f0c-4a57-9a0e-0c9a1d5b7c11 --opt-out";

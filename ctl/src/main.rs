@@ -41,7 +41,7 @@ use clap::{Parser, Subcommand};
 use litd_cli::{Outcome, spaced};
 use litd_replay::ClientError;
 
-/// Find the GPU that a node waits for, and what moving power to it would gain.
+/// Operate the daemon litd on this node; analyse traces and telemetry; plan for training and inference.
 #[derive(Parser)]
 #[command(name = "litctl", version, max_term_width = 100, after_help = EXIT)]
 struct Cli {
@@ -84,10 +84,10 @@ enum Command {
 
 const EXIT: &str = "\
 Exit status:
-  0    it was done
-  1    litd can't be asked: it does not run here, or may not be asked by this user
-  2    the command line or a file is wrong, or litd refuses
-doctor, qualify, carbon advise and carbon run have their own, which their --help tells.";
+  0    done
+  1    no connection to litd: it does not run here, or this user has no permission
+  2    the command line or a file is wrong, or litd refuses the command
+doctor, qualify, job, carbon advise and carbon run have other exit statuses: see their --help.";
 /// The exit status where litd can't be asked.
 const NO_DAEMON: u8 = 1;
 /// The exit status of what was asked wrongly, or refused.

@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::control::{self, Socket};
 use crate::{Outcome, output};
 
-/// Show or set the policy against stragglers
+/// Show or set the policy: what litd does if GPUs wait for another GPU
 ///
-/// gpu-red takes power from GPUs that wait, gpu-realloc gives it to the one that they wait for,
-/// cpu-slosh adds watts that the CPUs don't use, and observe moves no caps. A policy set here lasts
+/// gpu-red takes power from the GPUs that wait, gpu-realloc moves it to the GPU that they wait for,
+/// cpu-slosh also adds watts that the CPUs don't use, and observe moves no caps. A policy set here lasts
 /// until the daemon stops. Root and litd's admin group may set it.
 #[derive(clap::Args)]
 pub struct Args {

@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::Outcome;
 
-/// Say whether this node's devices do what litd needs: `litd qualify`, on an idle, drained node
+/// Test on an idle, drained node whether its devices do what litd needs (runs `litd qualify`)
 ///
-/// Runs `litd qualify` with the same options, as root: litd writes caps, because its back ends, its
-/// locks and its undo journal are there. `litctl qualify --help` prints its options and exit statuses.
+/// Runs `litd qualify` with the same options, as root: the program that writes caps is litd, which has the
+/// back ends, the locks and the undo journal. `litctl qualify --help` prints its options and exit statuses.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Args {

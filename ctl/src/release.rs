@@ -8,7 +8,7 @@ use crate::control::{self, Socket};
 /// Release GPUs: restore their caps and close every handle
 ///
 /// Needed before a GPU reset, a driver upgrade or a change of partition mode, which open handles
-/// prevent. litd answers within 5 s that it is done, or why it can't. A job on a released GPU is
+/// prevent. Within 5 s litd answers that the GPUs are released, or why they are not. A job on a released GPU is
 /// only observed; its other GPUs keep their caps. litd takes the GPU back with `litctl resume`,
 /// when it returns to the bus or its driver is loaded anew, or after release.take_back_seconds.
 /// Root and litd's admin group may do this.

@@ -10,13 +10,13 @@ use crate::{Outcome, output};
 
 /// Play the recorded traces of a job's ranks to the daemon of this node, as if the job ran
 ///
-/// Each rank connects to the daemon's ingest socket as its hook would, tells of every recorded
-/// iteration in the time that it took, and sends the kernels of those that the daemon asks for.
-/// Where traces mark no iterations, a trace is one. Of a job on several nodes play the ranks of one
-/// node: where the traces tell the ranks of collectives, litd can tell whether that node waits for
-/// the others.
+/// Each rank connects to the daemon's ingest socket as its hook would, reports every recorded
+/// iteration in the time that it took, and sends the kernels of those that the daemon asks for. A trace
+/// without marks of iterations counts as one iteration. Of a job on several nodes play the ranks of
+/// one node: if the traces name the ranks of collectives, litd can determine whether that node waits
+/// for the others.
 ///
-/// The daemon lets only processes in that hold their GPU. `litlab replay` needs no GPU: it plays
+/// The daemon accepts only processes that use their GPU. `litlab replay` needs no GPU: it plays
 /// traces to a daemon of its own on a simulated node.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

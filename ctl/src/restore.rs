@@ -5,9 +5,11 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// The same as release: restore caps, close every handle, leave them alone until resume
+/// Another name of release, for one device or all
 ///
-/// The same as `litctl release`. Root and litd's admin group may do this.
+/// Does the same as `litctl release`: restores caps, closes every handle, and leaves the devices alone
+/// until `litctl resume`. (If no daemon runs, use `litd restore`.) Root and litd's admin group may do
+/// this.
 #[derive(clap::Args)]
 pub struct Args {
     /// A device's name (gpu3) or address [default: all devices]

@@ -7,7 +7,7 @@ use crate::control::{self, Socket};
 
 /// Steer devices again after a release, a foreign change of their cap, or a fault
 ///
-/// The caps that the devices hold now become the caps found, which are restored at the end. Root
+/// The caps that the devices hold now become the caps found, which litd restores after steering. Root
 /// and litd's admin group may do this.
 #[derive(clap::Args)]
 pub struct Args {

@@ -8,12 +8,12 @@ use litd_api::{Command, STACKS_VERSION, Stacks, StacksFile};
 use crate::control::{self, Socket};
 use crate::{Outcome, output};
 
-/// Show, export or import what is known of profilers
+/// Show, export or import the results of profilers on stacks (versions of torch, CUDA or ROCm)
 ///
-/// Hooks measure with torch's profiler where nothing speaks against it. One job of each user tries it first; after 20
-/// samples without a loss the software is good for that user, and after harm it is off. Exported results hold for all
-/// users of the node that imports them: what is good needs no first job there, and what is off for everybody is off.
-/// Root and litd's admin group may import. `litctl forget` deletes all of it.
+/// Hooks measure with torch's profiler unless something forbids it. On each stack one job of each user tries it first.
+/// After 20 samples without a loss the stack is good for that user; after harm its profiler is off. Imported results
+/// hold for all users of the node: a good stack needs no first job there, and a profiler that is off for everybody is
+/// off. Root and litd's admin group may import. `litctl forget` deletes all results.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -24,13 +24,13 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Write them as JSON
+    /// Write the results as JSON
     Export {
         /// The file [default: standard output]
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Take over another node's, for all users
+    /// Read another node's results, and use them for all users
     Import {
         /// A file that `litctl stacks export` wrote
         #[arg(value_name = "FILE")]

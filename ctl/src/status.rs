@@ -5,9 +5,9 @@ use crate::{Outcome, output};
 
 /// Show caps, power, leads and jobs as litd has them now
 ///
-/// A lead is by how much a GPU's kernels started before those of the GPU that started them last, in
-/// the last sample: the smallest one belongs to the straggler. A dash is a value that the device or
-/// the job does not report. The exit status is 1 if litd can't be reached.
+/// A GPU's lead is how much earlier it started its kernels than the last GPU did, in the last sample.
+/// The straggler has the smallest lead. State: "ours" means that litd may move the cap. A dash is a
+/// value that the device or the job does not report. The exit status is 1 if litd can't be reached.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

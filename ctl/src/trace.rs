@@ -17,12 +17,12 @@ use crate::{Outcome, output};
 
 /// Record kernel traces of running processes, without a change of their scripts
 ///
-/// For processes of PyTorch 2.7 or later with KINETO_USE_DAEMON=1 in their environment, where litd
-/// has attach.kineto = true. Without processes or a job: those that can be traced. A process learns
-/// of it within 5 s, records, and writes a file, which is moved to here as trace_PID.json, with the
-/// rank before its id where a launcher tells it: that takes 5 to 12 s, and more for long traces.
-/// Meanwhile its operators are recorded, too, which slows it down. `litctl analyze` reads the files.
-/// Root may do this; litd's admin group may ask, and the files stay where the processes write them.
+/// For processes of PyTorch 2.7 or later with KINETO_USE_DAEMON=1 in their environment, if litd has
+/// attach.kineto = true. Without PID or --job this lists the processes that can be traced. A process
+/// gets the request within 5 s, records, and writes a file; litctl moves that here as trace_PID.json,
+/// or trace_rankN_PID.json if a launcher has set the rank. That takes 5 to 12 s, and more for long
+/// traces. PyTorch records operators meanwhile, too, which slows the process down. `litctl analyze`
+/// reads the files. Root may do this. litd's admin group may request traces, but not move the files.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -32,13 +32,13 @@ pub struct Args {
     /// All processes of a scheduler's job: slurm-1234, pod-UID
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// How many iterations, where a process steps optimizers of PyTorch's; all begin at the same one
+    /// The number of iterations, if a process steps optimizers of PyTorch's; all begin at the same one
     #[arg(long, value_name = "N", default_value_t = 3)]
     iterations: u32,
-    /// How many milliseconds, where a process steps none, as in inference
+    /// The time in milliseconds, if a process steps none, as in inference
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     milliseconds: u32,
-    /// Record the launches of kernels and operators as well: longer files, and they show late hosts
+    /// Also record launches of kernels and operators: the files are longer, and show late hosts
     #[arg(long)]
     host: bool,
     /// The folder that the traces are moved to

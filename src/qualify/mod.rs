@@ -41,17 +41,18 @@ const HOLD: Nanos = Nanos(1_000_000_000);
 /// The share of the highest clock that is locked, unless the administrator's floor is higher.
 const CLOCK_SHARE: f64 = 0.5;
 
-/// Say whether this node's devices do what litd needs; on an idle, drained node, within minutes
+/// Test within minutes, on an idle, drained node, whether its devices do what litd needs
 ///
-/// Stop litd first. Each device in turn is watched, its cap is lowered by a few watts, read back, and
-/// set as it was found: never above that, never below a floor. Every write is in the daemon's undo
-/// journal before it is made. All is undone at the end, on Ctrl-C, on a signal, at the time limit, and
-/// where a process begins to use a GPU; after a kill by `litd restore` or the next start. What is unclear
-/// about a device leaves it unwritten, and the report says why.
+/// Stop litd first. For each device in turn litd reads the sensors, lowers the cap by a few watts, reads it
+/// back, and sets the cap found again. No cap is set above the one found or below the floor. Every write is
+/// in the daemon's undo journal before it is made. Everything is undone at the end, on Ctrl-C, on a signal,
+/// at the time limit, and as soon as a process begins to use a GPU. If this program is killed, `litd restore`
+/// or the next start of litd undoes everything. A device that can't be tested safely is not written to, and
+/// the report says why.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXIT)]
 pub struct Args {
-    /// Only read, and say what would be written
+    /// Only read, and print what would be written
     #[arg(long)]
     dry_run: bool,
     /// Print the report as one JSON document; it holds no serial number and no host's name
@@ -60,23 +61,24 @@ pub struct Args {
     /// How long each device's sensors are watched before its cap is moved, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     watch: f64,
-    /// Stop, and undo, after so many seconds
+    /// Stop after this many seconds, and undo everything
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
     time_limit: f64,
-    /// Lock and free each GPU's clocks, too. A lock that somebody has set before can't be read, and is lost
+    /// Lock and unlock each GPU's clocks, too. A lock that somebody has set before is lost, because drivers don't
+    /// tell it
     #[arg(long)]
     clocks: bool,
-    /// A process of a load that you have started yourself, and that counts as no job
+    /// The id of a process that you have started as a load: it may use a GPU during the test
     #[arg(long, value_name = "PID")]
     load_pid: Vec<u32>,
 }
 
 const EXIT: &str = "\
 Exit status:
-  0  every device that was written to did what litd needs; or, with --dry-run, nothing keeps it from trying
-  1  it could not run
+  0  every device that was written to did what litd needs; with --dry-run: the test could be run
+  1  the test could not be run
   2  the command line or the configuration is wrong
-  3  refused, and nothing was written: litd runs, a process uses a GPU, or a dead litd has left caps changed
+  3  refused, and nothing was written: litd runs or is off, a process uses a GPU, or a dead litd has left caps changed
   4  a device failed, which the report names; caps are as they were found
   5  stopped before its end; caps are as they were found
   6  a cap may not be as it was found: the report says which, and `litd restore` tries again";

@@ -21,8 +21,8 @@ use writes::{Write, Writes};
 /// Print the log of all writes: who set which cap, why, and with which result
 ///
 /// Each line is one write: time, device, cap before and after, the cap read back, the limit in
-/// force where the driver tells it, author and reason. The log is the daemon's own, on disk; it is
-/// read whether litd runs or not, by root and members of the group litd.
+/// force if the driver tells it, actor and reason. The command reads the daemon's files, so litd need
+/// not run. Root and members of the group litd can read them.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -46,8 +46,8 @@ Examples:
   litctl audit --json | jq -r 'select(.record == \"intent\") | .reason'
 
 With --json the records are printed as they are in the log, one per line: \"intent\" before a write,
-\"outcome\" after it, \"enforced\" from the first reading after that (\"intent\" in those is the
-number, \"seq\", of the first). A line that was altered has \"altered\": true.";
+\"outcome\" after it, \"enforced\" from the first reading after that. The last two have the \"seq\" of
+their intent in the field \"intent\". A line that was altered has \"altered\": true.";
 
 /// Where the log is, if nobody says otherwise: the first of them that is there.
 const USUAL: [&str; 2] = ["/var/log/litd", "/var/lib/litd/audit"];

@@ -26,13 +26,13 @@ use ways::Way;
 
 /// List this node's devices, litd's rights over them, and what is missing
 ///
-/// Reads the same files and libraries as the daemon, and changes nothing. Run it as root: other
-/// users don't see everything.
+/// Reads the same files and libraries as the daemon, and changes nothing. Run it as root: for
+/// other users part of the node is hidden.
 #[derive(clap::Args)]
 #[command(after_help = EXIT)]
 pub struct Args {
-    /// The daemon's configuration file, for where devices are [default: /etc/litd/litd.toml if it
-    /// exists]
+    /// The daemon's configuration file, which names back ends and paths [default:
+    /// /etc/litd/litd.toml if it exists]
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
     #[command(flatten)]

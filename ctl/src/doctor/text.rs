@@ -86,7 +86,7 @@ fn next(report: &Report) -> &'static str {
         }
         (false, false) => "run it again as root (sudo): others don't see all of the node",
         (false, true) => {
-            "mend what is marked above, if the node has GPUs, and run it again; `litlab demo` shows litd on stand-ins"
+            "if the node has GPUs, remove the causes above, and run `litctl doctor` again; `litlab demo` shows litd on stand-ins"
         }
     }
 }

@@ -31,9 +31,9 @@ use table::{Input, Rules};
 /// Estimate what a fleet could gain at most, from telemetry that you already have
 ///
 /// Reads tables of nvidia-smi, amd-smi or any monitoring, or a Prometheus with dcgm-exporter, AMD's
-/// device-metrics-exporter or litd. No litd need be installed, and nothing is changed. Prints per
+/// device-metrics-exporter or litd. Works without litd on the nodes, and changes nothing. Prints per
 /// node and for the fleet what limits the GPUs, how far apart their speeds are at the cap, an upper
-/// bound of each policy's gain, GPUs to repair, and questions that the data can't answer.
+/// bound of each policy's gain, GPUs to repair, and the questions that the data leave open.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -41,8 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "prometheus")]
     csv: Vec<PathBuf>,
     /// Names of the columns of node, gpu, time, power_w, clock_mhz, temp_c, cap_w, max_cap_w,
-    /// limiter and pace (time per unit of work); a+b joins two, and those that nvidia-smi and
-    /// amd-smi write are known
+    /// limiter and pace (time per unit of work); a+b joins two. Columns of nvidia-smi and amd-smi
+    /// are recognised without this
     #[arg(
         long,
         value_name = "KEY=COLUMN,…",
@@ -50,16 +50,16 @@ pub struct Args {
         hide_default_value = true
     )]
     columns: Wanted,
-    /// The node of tables that have no column for it [default: the file's name, with as many of its folders as tell
-    /// files of one name apart]
+    /// The node of tables that have no column for it [default: the file's name; for files of one name with the names
+    /// of folders in which they differ]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     #[command(flatten)]
     history: prometheus::Options,
-    /// Every GPU's cap where no column tells it, W
+    /// Every GPU's cap in watts, if no column has it
     #[arg(long, value_name = "W", value_parser = watts)]
     cap_w: Option<Watts>,
-    /// The highest cap that a GPU's driver accepts, W: a GPU at it can't get more power
+    /// The highest cap that a GPU's driver accepts, in watts: a GPU at that cap can't get more power
     #[arg(long, value_name = "W", value_parser = watts)]
     max_cap_w: Option<Watts>,
     /// Prices of a kilowatt-hour and of an hour of one GPU, in one currency
@@ -75,7 +75,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  nvidia-smi --query-gpu=timestamp,index,power.draw,clocks.sm,temperature.gpu,enforced.power.limit,\\
+  nvidia-smi --query-gpu=timestamp,uuid,power.draw,clocks.sm,temperature.gpu,enforced.power.limit,\\
 power.max_limit,clocks_event_reasons.active --format=csv -l 10 > $(hostname).csv
   litctl estimate --csv *.csv --price kwh=0.14,gpu_hour=2.50
   litctl estimate --prometheus http://prometheus:9090 --last 7d --html fleet.html

@@ -11,14 +11,14 @@ use crate::{Outcome, output};
 
 /// Renew a lease for as long as a file grants it
 ///
-/// The file is TOML and read anew each time: a Kubernetes ConfigMap, or what a configuration
-/// manager writes. It has mode, budget (watts) or both; [nodes.NAME] overrides them for one node.
-/// After valid_until, when the file is gone or wrong, or when litctl ends, nothing is renewed: the
-/// lease ends, and caps.safe_budget rules. Runs until it is stopped.
+/// The file is TOML and is read before each renewal: a Kubernetes ConfigMap, or a file of a
+/// configuration manager. It has mode, budget (watts) or both; [nodes.NAME] overrides them for one
+/// node. After valid_until, if the file is gone or wrong, or if litctl ends, the lease is not
+/// renewed: it ends, and caps.safe_budget applies. Runs until it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The file
+    /// The file that grants the lease
     file: PathBuf,
     /// The controller's name
     #[arg(long, default_value = "fleet")]
@@ -26,10 +26,10 @@ pub struct Args {
     /// The node's name in the file; without it $NODE_NAME, or the host's
     #[arg(long)]
     node: Option<String>,
-    /// The lease's length in seconds the lease is renewed
+    /// The lease's length in seconds, at each renewal
     #[arg(long, default_value_t = 60.0, value_parser = positive)]
     seconds: f64,
-    /// How many seconds lie between two renewals
+    /// The time between two renewals in seconds
     #[arg(long, default_value_t = 10.0, value_parser = positive)]
     every: f64,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Example, /etc/litd/fleet.toml:
-  valid_until = 2026-12-01T00:00:00Z    # the controller writes it anew before
+  valid_until = 2026-12-01T00:00:00Z    # the controller must update the file before
   mode = \"on\"
   budget = 4800
   [nodes.gpu-node-17]

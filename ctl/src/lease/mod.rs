@@ -12,7 +12,7 @@ use crate::{Outcome, caps, output};
 /// Show, grant or end the lease of a fleet controller
 ///
 /// A lease sets a mode, a budget or both for some seconds, and is renewed by granting it again. When
-/// it ends, the configuration rules again, and caps.safe_budget if that is set. A controller may use
+/// it ends, the configured mode and budget are in force again, and caps.safe_budget if that is set. A controller may use
 /// HTTP instead: PUT /v1/lease on the control socket. Root and litd's admin group may grant and end
 /// leases.
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Grant or renew it
+    /// Grant a lease, or renew the one that this controller has
     Grant {
         /// The controller's name
         #[arg(long, default_value = "litctl")]
@@ -43,7 +43,7 @@ enum Action {
         #[command(flatten)]
         socket: Socket,
     },
-    /// End it now
+    /// End the lease now
     End {
         #[command(flatten)]
         socket: Socket,
@@ -55,9 +55,9 @@ const EXAMPLES: &str = "\
 Examples:
   litctl lease                                           show it
   litctl lease grant --seconds 300 --budget 4800         at most 4,800 W for 5 minutes
-  litctl lease grant --seconds 3600 --mode off           nothing, for an hour
+  litctl lease grant --seconds 3600 --mode off           litd is off for an hour
   litctl lease end
-  litctl lease follow /etc/litd/fleet.toml               as a file says, for as long as it does
+  litctl lease follow /etc/litd/fleet.toml               renew it as a file says, without end
   curl --unix-socket /run/litd/control.sock -X PUT http://litd/v1/lease \\
       -d '{\"controller\": \"fleet\", \"seconds\": 300, \"budget\": 4800}'";
 

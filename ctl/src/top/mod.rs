@@ -20,8 +20,8 @@ use view::View;
 /// Watch caps, power, leads and decisions as they change
 ///
 /// Shows for each device its cap, as a bar from the lowest to the highest cap that litd would set,
-/// its power, and its lead: by how much its kernels started before those of the GPU that started
-/// them last.
+/// its power, and its lead: how much earlier it started its kernels than the last GPU did. Needs a
+/// terminal, and has no JSON: use `litctl --json status` in scripts.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -37,7 +37,9 @@ const EVENTS: usize = 200;
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     if json || !std::io::stdout().is_terminal() {
-        return Err("top draws on a terminal; `litctl status` prints the same once".into());
+        return Err(
+            "top needs a terminal, and has no JSON; `litctl status` prints the same once".into(),
+        );
     }
     let client = args.socket.client()?;
     let mut follow = Follow::new(0);

@@ -8,12 +8,12 @@ use litd_api::Command;
 use crate::control::{self, Socket};
 use crate::{Outcome, output};
 
-/// Find out whether balancing pays, on a job that runs
+/// Measure on a running job whether balancing pays
 ///
 /// Blocks with the caps found (A) and with the balanced caps (B) alternate on a job that litd
-/// steers, in quads ABBA or BAAB drawn by lot; budget, policy and sampling are the same in both.
-/// Each block is measured for at least 5 minutes after the caps have settled. Only what a complete
-/// trial shows is called saved or faster; everything else that litd prints is an estimate.
+/// steers. Four blocks are a quad, whose order, ABBA or BAAB, is drawn at random; budget, policy and
+/// sampling are the same in all. Each block is measured for at least 5 minutes after the caps have
+/// settled. Only the report of a complete trial says "saved" or "faster"; all else is an estimate.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,11 +25,11 @@ enum What {
     Start(Start),
     /// Show the trial's progress and results so far, and the permanent hold-out's results
     ///
-    /// Results of a trial that is not complete are preliminary, and get no verdict.
+    /// Results of an incomplete trial are preliminary, and have no verdict.
     Status(Only),
     /// End the trial under way; the balanced caps come back step by step
     ///
-    /// Its report says that it was aborted. Root and litd's admin group may do this.
+    /// The trial's report says that it was aborted. Root and litd's admin group may do this.
     Stop(Only),
     /// Print the report of the trial under way, or of the last one
     ///
@@ -39,9 +39,9 @@ enum What {
 
 /// Begin a trial on a job that litd steers
 ///
-/// The trial begins once the job's caps are balanced. It is aborted, and says so, when the job
-/// ends, its caps are planned anew (a new budget, policy or configuration), or litd may no longer
-/// move one of its devices. Reconnecting hooks don't end it. Root and litd's admin group may do
+/// The trial begins once the job's caps are balanced. It is aborted, and its report says so, when the
+/// job ends, when budget, policy or configuration change the job's caps, or when litd may no longer
+/// move one of its devices. Reconnecting hooks don't abort it. Root and litd's admin group may do
 /// this.
 #[derive(clap::Args)]
 struct Start {
@@ -50,11 +50,11 @@ struct Start {
     /// Quads of four blocks [default: trial.quads of the configuration, 12]
     #[arg(long, value_name = "NUMBER")]
     quads: Option<u32>,
-    /// Hold the caps found in both arms: such a trial shows zero, and how many blocks a precision
-    /// needs; it moves no cap of a node that observes
+    /// Use the caps found in all blocks: the result must be zero, and shows how many blocks a given
+    /// precision needs. While litd observes, such a trial moves no cap
     #[arg(long)]
     aa: bool,
-    /// The seed of the order of the blocks [default: the time]
+    /// The seed for the random order of the blocks [default: from the time]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     #[command(flatten)]
