@@ -356,7 +356,7 @@ fn collectives(waits: &Waits, args: &Args, json: bool) -> Outcome {
     }
 }
 
-/// The JSON document: docs/analyze.md has its schema.
+/// The JSON document: docs/analyze-json.md describes it.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]

@@ -1,5 +1,5 @@
 //! Where a rank's time goes: what it computes, what it only communicates or copies, and why nothing
-//! runs the rest of the time. docs/analyze.md has the definitions.
+//! runs the rest of the time. docs/analyze-definitions.md has the definitions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

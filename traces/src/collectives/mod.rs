@@ -1,5 +1,5 @@
 //! Which communication kernels of different ranks are one collective, how long each rank waits in
-//! them, and what they carry. docs/analyze.md has the definitions.
+//! them, and what they carry. docs/analyze-definitions.md has the definitions.
 
 mod step;
 mod table;

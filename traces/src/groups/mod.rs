@@ -1,5 +1,5 @@
 //! Which ranks do equal work, and may be compared with each other: those of one stage of a pipeline
-//! that run the same kernels. docs/analyze.md has the definitions.
+//! that run the same kernels. docs/analyze-definitions.md has the definitions.
 
 mod chains;
 mod communicators;

@@ -1,5 +1,5 @@
 //! Replicas within a stage of a pipeline that no process group names: whose collectives end together.
-//! docs/analyze.md has the definitions.
+//! docs/analyze-definitions.md has the definitions.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

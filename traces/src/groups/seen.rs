@@ -1,5 +1,5 @@
 //! Stages of a pipeline that no process group names, each of several ranks, from when kernels start and end.
-//! docs/analyze.md has the definitions.
+//! docs/analyze-definitions.md has the definitions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,5 +1,5 @@
 //! What a job would take if something in it were otherwise: all of it once more, kernel by kernel, each as much earlier as
-//! what it waits for allows. docs/analyze.md has what that assumes.
+//! what it waits for allows. docs/analyze-method.md has what that assumes.
 
 mod beside;
 mod graph;

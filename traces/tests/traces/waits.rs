@@ -1,5 +1,5 @@
 //! Waits and where time goes, compared with what counting says, from the definitions in
-//! docs/analyze.md.
+//! docs/analyze-definitions.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
