@@ -285,7 +285,7 @@ impl PowerDomain for Gpu {
                 slowdown: slowdown.ok().map(celsius),
                 clock: device.clock_info(Clock::SM).ok().map(megahertz),
                 // The flag is set for other limits as well, such as current's (lab/measured). Laws that believe it
-                // do no harm by that; laws that doubt it where power is below the cap do (docs/laws.md).
+                // do no harm by that; laws that doubt it where power is below the cap do (docs/laws-results.md).
                 power_limited: reasons
                     .map(|reasons| reasons.contains(ThrottleReasons::SW_POWER_CAP)),
                 power_share: None,
