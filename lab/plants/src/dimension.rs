@@ -114,21 +114,21 @@ dimensions! {
         "relative growth of leakage with temperature";
         "MI300X between cards 1.43 W/C of 148 W; V100 0.087 %/C of pace over time"
     GemmActivity "gemm-activity" "" 0.45..1.15 Linear Literature
-        "dynamic draw of this workload's matrix products against the kind's own";
+        "dynamic power of this workload's matrix products relative to the kind's own";
         "V100: bert 156 W, resnet 181 W, sgemm 300 W; B300 training step throttled at 1100 W (read)"
     AttentionActivity "attention-activity" "" 0.7..1.0 Linear Assumed
-        "dynamic draw of attention against matrix products"; "assumed"
+        "dynamic power of attention relative to matrix products"; "assumed"
     VectorActivity "vector-activity" "" 0.25..0.6 Linear Literature
-        "dynamic core draw of element-wise kernels against matrix products";
+        "dynamic core power of element-wise kernels relative to matrix products";
         "B300 memory streaming 791 of 1100 W (read)"
     HbmDraw "hbm-draw" "" 0.06..0.22 Linear Literature
-        "watts of memory at full bandwidth, within the socket's cap, against the TDP";
+        "power of memory at full bandwidth, within the socket's cap, relative to the TDP";
         "B300 memory streaming 791 of 1100 W (read); split into core and memory assumed"
     LowestVoltage "lowest-voltage" "" 0.62..0.78 Linear Data
-        "voltage below the knee against that at the highest clock";
+        "voltage below the knee relative to that at the highest clock";
         "Zeus: exponent -0.2 to -2.5 along one curve"
     Knee "knee" "" 0.5..0.74 Linear Data
-        "clock below which voltage no longer falls, against the highest";
+        "clock below which voltage no longer falls, relative to the highest";
         "Zeus: exponent falls three- to tenfold; B300 -1.06 to -0.34 (read)"
     GemmBound "gemm-clock-bound" "" 0.85..1.0 Linear Data
         "part of a matrix product's time that follows the clock";
@@ -145,22 +145,22 @@ dimensions! {
         "time over which the limiter takes the mean of power";
         "B300: bursts of 5 ms pass 500 W by 5 %, of 50 ms by 42 % (read)"
     BurstWeight "burst-weight" "" 0.0..0.6 Linear Data
-        "how far the hungriest class, not the mean of busy time, is held to the cap by short windows";
-        "A40 ResNet-18 slows at 100 W while its mean draw is at or below other caps (Zeus)"
+        "how far short windows hold the class with most power to the cap, and not the mean of busy time";
+        "A40 ResNet-18 slows at 100 W while its mean power is at or below other caps (Zeus)"
     Shortfall "limiter-shortfall" "" 0.004..0.05 Log Data
-        "by how much mean draw misses the cap where it binds";
+        "by how much mean power misses the cap where it binds";
         "Longhorn sgemm 0.7 to 1.25 %; Zeus 0.94 to 1.00 of the limit; B300 0.4 to 1.5 % (read)"
     Overshoot "limiter-overshoot" "" -0.15..0.05 Linear Data
-        "above 0, mean draw passes the cap by this instead of falling short; below 0 it doesn't";
-        "Zeus: draw over limit where it binds 0.94 to 1.02; the issue's range"
+        "above 0, mean power exceeds the cap by this instead of falling short; below 0 it never does";
+        "Zeus: power over limit where it binds 0.94 to 1.02; range of issue 21"
     ShortfallSpread "shortfall-spread" "" 0.0005..0.005 Log Data
         "standard deviation of that between GPUs"; "Longhorn sgemm: 0.56 W of 300 W"
     FloorOvershoot "floor-overshoot" "" 0.0..0.09 Linear Data
-        "by how much mean draw passes the cap at the lowest cap, falling to none at 1.5 times it";
+        "by how much mean power exceeds the lowest cap; falls to 0 at 1.5 times that cap";
         "Zeus: A40 at 100 W 0.98/1.04/1.09"
     Lag "limiter-lag" "s" 0.1..5.0 Log Literature
         "time constant with which clocks follow power's deviation from the cap";
-        "facts/hardware.md; the issue's range"
+        "facts/hardware.md; range of issue 21"
     DeadBand "limiter-dead-band" "" 0.0..0.01 Linear Assumed
         "deviation that the limiter leaves alone"; "assumed"
     LimiterBias "limiter-sensor-bias" "" 0.001..0.01 Log Literature
@@ -193,7 +193,7 @@ dimensions! {
     Inlet "inlet" "C" 18.0..32.0 Linear Literature
         "temperature of the air or water that comes in"; "ASHRAE classes; not in the data"
     Rise "heat-rise" "K" 25.0..45.0 Linear Data
-        "rise of a middling GPU over the inlet at its TDP, fans at full speed";
+        "rise of a median GPU over the inlet at its TDP, fans at full speed";
         "Longhorn sgemm 56/66/73 C"
     CoolingSpread "cooling-spread" "" 0.05..0.2 Log Data
         "standard deviation between GPUs of the resistance to heat";
@@ -213,15 +213,15 @@ dimensions! {
         "A100: 39 to 51 C within 0.5 s of a 380 W burst (read)"
     // Communication.
     TransferRatio "transfer-ratio" "" 0.08..0.5 Linear Literature
-        "time of transfers against the compute that can hide them";
+        "time of transfers relative to the compute that can hide them";
         "Lit Silicon, Figure 3: overlap 30 % on the straggler"
     Contention "contention" "" 0.02..0.45 Linear Literature
         "by how much a transfer slows matrix products beside it";
         "Lee et al. (ISPASS 2025), cited by Lit Silicon: 18.9 % on average, up to 40 %"
     VectorContention "vector-contention" "" 0.5..1.6 Linear Assumed
-        "the same of memory-bound kernels, against that of matrix products"; "assumed"
+        "the same of memory-bound kernels, relative to that of matrix products"; "assumed"
     WaitContention "wait-contention" "" 0.3..1.0 Linear Assumed
-        "contention while a resident collective only waits, against while it transfers";
+        "contention while a resident collective only waits, relative to while it transfers";
         "Lit Silicon, phase 3: leaders are slowed while they wait; size assumed"
     ContentionSpread "contention-spread" "" 0.0..0.12 Linear Assumed
         "standard deviation of contention between GPUs"; "assumed"
@@ -233,10 +233,10 @@ dimensions! {
         "part of a transfer's time that follows the slowest GPU's clock";
         "KV hand-over on A100 8 W over idle (read); else assumed"
     FabricDraw "fabric-draw" "" 0.01..0.08 Linear Literature
-        "watts of links while transferring, within the socket's cap, against the TDP";
+        "power of links while transferring, within the socket's cap, relative to the TDP";
         "KV hand-over on A100 8 W of 400 (read); upper end assumed"
     SpinDraw "spin-draw" "" 0.02..0.25 Linear Literature
-        "watts of a collective that waits with nothing beside it, against the TDP";
+        "power of a collective that waits with nothing beside it, relative to the TDP";
         "POLCA: 75 %, 50 %, 20 % of TDP at iteration ends"
     // The job.
     Iteration "iteration" "s" 0.12..8.0 Log Literature
@@ -246,7 +246,7 @@ dimensions! {
     Gap "host-gap" "" 0.0..0.08 Linear Data
         "part of an iteration in which no kernel runs"; "Zeus: most jobs draw below 93 % of the limit"
     Start "start-place" "" 0.0..1.0 Linear Literature
-        "caps the owner has: below 0.4 the TDP, to 0.65 93 % of it, to 0.9 80 %, above that 70 %";
+        "caps found: below 0.4 the TDP, to 0.65 93 % of it, to 0.9 80 %, above that 70 %";
         "the issue; Lit Silicon, Table II: 700 to 500 of 750 W"
     // Noise.
     KernelNoise "kernel-noise" "" 0.001..0.03 Log Literature
@@ -275,9 +275,9 @@ dimensions! {
         "random walk of the inlet's temperature"; "assumed; Longhorn over weeks: cabinets' residuals correlate 0.75"
     // CPUs and tools.
     CpuDraw "cpu-draw" "" 0.3..0.75 Linear Literature
-        "draw of the CPUs against their limit"; "Lit Silicon: 13.5 % of cores used"
+        "power of the CPUs relative to their limit"; "Lit Silicon: 13.5 % of cores used"
     CpuMargin "cpu-margin" "" 0.05..0.2 Linear Assumed
-        "watts that must stay above the CPUs' draw, against their limit"; "assumed"
+        "watts that must stay above the CPUs' power, relative to their limit"; "assumed"
     SensorGain "sensor-gain" "" 0.94..1.03 Linear Data
         "mean gain of the power that tools report";
         "GPU_Power_Benchmark: A100 0.94, RTX 3090 0.96, K40m 1.03"
