@@ -141,11 +141,11 @@ impl Characterised {
         vec![
             Item::compared(
                 "figure-3a",
-                "overlap of the leader that has most, by the straggler's",
+                "greatest overlap of a leader / the straggler's",
                 "times",
                 1.8,
                 most / overlap(own),
-                "three iterations; the leader's highest eighth of layers by the straggler's median",
+                "three iterations; the leader's highest eighth of layers / the straggler's median",
             ),
             Item::ours(
                 "figure-3a",
@@ -163,7 +163,7 @@ impl Characterised {
             ),
             Item::ours(
                 "figure-3a",
-                "time of a layer's collectives, the leader with most by the GPU with least, median layer",
+                "time of a layer's collectives, leader with most / GPU with least, median layer",
                 "times",
                 middle((0..layers).map(share)),
                 "the paper draws it; a leader's collectives start earlier and all end at once",
@@ -201,7 +201,7 @@ impl Characterised {
                 highest - lowest,
                 note,
             ));
-            let what = format!("{theirs}: duration on the straggler by that on the median leader");
+            let what = format!("{theirs}: duration on the straggler / on the median leader");
             let ours = duration(own) / middle(leaders().map(|it| duration(it)));
             items.push(match name {
                 "f.out_proj" => Item::compared(

@@ -64,16 +64,16 @@ fn use_cases(lab: &Lab) -> Vec<Item> {
             _ => (0.97, 1.04),
         };
         let pairs = [
-            ("power before by after", power, ran.mean(|it| it.saved)),
+            ("power, before / after", power, ran.mean(|it| it.saved)),
             (
-                "throughput after by before",
+                "throughput, after / before",
                 throughput,
                 ran.mean(|it| it.faster),
             ),
         ];
         for (what, theirs, (gain, interval)) in pairs {
             let what = format!("{}: {what}", name(ran));
-            let note = format!("{}; less 1: {interval}", origin(ran.hand));
+            let note = format!("{}; of the ratio - 1: {interval}", origin(ran.hand));
             items.push(Item::compared(
                 "table-3",
                 what,
@@ -101,7 +101,7 @@ fn dynamics(lab: &Lab) -> Vec<Item> {
         let of = |what: &str| format!("{}: {what}", name(ran));
         items.push(Item::ours(
             "figure-9a",
-            of("largest summed lead, after by before"),
+            of("largest summed lead, after / before"),
             "times",
             it.lead,
             lead,

@@ -9,24 +9,26 @@ use crate::reproduce::write_page;
 const HEAD: &str = "\
 # Lit Silicon, repeated
 
+The tables and figures of the Lit Silicon paper beside what litd's simulator gives. The command
+
     cargo run --release -p litlab -- reproduce lit-silicon --out docs/reproduce
 
-wrote this page, which a test compares with what that prints. **All of ours is SIMULATED**, on `mi300x-node1` and
-`mi300x-node0` (lab/sim/scenarios), with 1000 iterations and one seed for each run, where no interval is given.
-Read it so:
+writes this page; a test compares the two. **All numbers in the columns \"ours\" are SIMULATED**, on `mi300x-node1` and
+`mi300x-node0` (lab/sim/scenarios), with 1000 iterations and one seed for each run, unless an interval is given.
 
-- node 1 was **fitted** to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md). Where the bare
-  law agrees with Table III, that is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's;
-- the *bare law* is Algorithms 1 to 3 as they stand, which nothing stops. *litd* is the model law as shipped, with its
-  stopping rules. Both have Table II's defaults but for the one knob that a row names;
-- a gain compares the mean of the last five samples with that of the last five of the warm-up; warm-up and sampling
-  period are compared with the warm-up of the defaults. Convergence is the paper's 99.5 % rule, on raw samples where
-  the paper has rolling means of power. CV is the deviation by the mean from then on;
-- Table III and section VIII-A have the mean of eight seeds and its 95 % interval (Student). One run has no interval:
-  the noise of one gain shows in the spread of rows that should not differ. An interval is of noise on one simulated
-  node and says nothing of other nodes.
+- **Fit.** Node 1 was fitted to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md), so agreement
+  there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's.
+- **Laws.** The *bare law* is Algorithms 1 to 3 of the paper without any stopping rule. *litd* is the model law as
+  shipped, with its stopping rules. Both have Table II's defaults, except for the one knob that a row names.
+- **Gains** compare the mean of the last five samples with that of the last five samples of the warm-up. In rows that
+  change the warm-up or the sampling period, the warm-up of the defaults is used.
+- **Convergence** follows the paper's 99.5 % rule, on raw samples where the paper has rolling means of power; in 0
+  samples means from the first sample after the warm-up on. CV is the standard deviation / mean from then on.
+- **Intervals.** Table III and section VIII-A have the mean of eight seeds and its 95 % interval (Student), which is of
+  noise on one simulated node and says nothing about other nodes. Other rows are one run; their noise shows in rows that
+  should not differ from each other.
 
-Trends are those of the bare law, which is the paper's.
+The trends are those of the bare law, because that is the paper's law.
 ";
 
 pub(super) fn write(folder: &Path, lab: &Lab, items: &[Item]) -> Fallible<()> {

@@ -113,7 +113,7 @@ fn imbalance() -> Fallible<Vec<Item>> {
     ] {
         for model in models {
             let what = format!(
-                "{}, {} stages: the longest stage by the shortest",
+                "{}, {} stages: longest stage / shortest stage",
                 model.name,
                 model.stages()
             );
