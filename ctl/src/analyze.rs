@@ -44,64 +44,69 @@ use crate::{Outcome, output};
 
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
 ///
-/// Reads what profilers write, one file per rank or several ranks in one file, plain or compressed
-/// with gzip or zstd: Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocprof's db,
-/// JSON and CSV, rocmProfileData, xplane.pb (XLA), Nsight Systems' SQLite export and the CSV of nsys
-/// stats (report cuda_gpu_trace). The content tells which. Prints for each rank its kernels, how busy its GPU was, how much of its
-/// computation ran beside communication, and by how much it started matching kernels before the
-/// rank that started them last (its lead).
+/// Prints a verdict (which rank the others wait for, and why), how sure it is, what to look at
+/// next, and how much shorter an iteration would be without that. Then the evidence, and for each
+/// rank its kernels, waits, overlap and lead. docs/analyze.md explains the answers.
 ///
-/// The pace is how long a rank's kernels take against the median rank's: 1.05 is 5 % slower. It
-/// tells a slow clock from a late host.
+/// Reads one file per rank, or several ranks in one file, plain or compressed with gzip or zstd:
+/// Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocprof's db, JSON and CSV,
+/// rocmProfileData, xplane.pb (XLA), Nsight Systems' SQLite export and the CSV of nsys stats
+/// (report cuda_gpu_trace). A file's content tells its format.
+///
+/// A rank's lead is by how much it starts matching kernels before the rank that starts them last.
+/// Its pace is how long its kernels take against the median rank's: 1.05 is 5 % slower.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Trace files, or folders whose traces are read (not those of subfolders)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Kernels that are matched across ranks; "all" is computation and communication
+    /// Which kernels are matched across ranks: computation, or communication as well ("all")
     #[arg(long, value_enum, default_value_t)]
     kernels: Kernels,
-    /// How the leads of a rank's kernels become its lead; the smallest names the straggler where no
-    /// collective tells who waits
+    /// How the leads of a rank's kernels become its lead. The rank with the smallest lead is the
+    /// straggler if no collective shows who waits
     #[arg(long, value_enum, default_value_t)]
     aggregation: How,
-    /// The ranks of the files, in the order of the files; of a file that holds several GPUs one for
-    /// each, in the order of the numbers of their devices
+    /// The ranks of the files, in the order of the files. For a file that holds several GPUs give a
+    /// rank for each GPU, in the order of the device numbers
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = one_of_ranks)]
     ranks: Vec<u32>,
-    /// Only these GPUs of files that hold several, by the labels of their devices (0, 1 ...)
+    /// Read only these GPUs of files that hold several, by the labels of their devices (0, 1 ...)
     #[arg(long, value_delimiter = ',', value_name = "DEVICE,…")]
     devices: Vec<String>,
-    /// A TOML file that says which kernels communicate, compute, do both or copy, by their names:
-    /// a table "kernel" for each, with name and class, which count before litctl's own
+    /// A TOML file with the classes of kernels by name: a table "kernel" for each, with name and
+    /// class (computation, communication, fused or copy). Its rows are tried before litctl's own
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Refuse leads if less than this fraction of the kernels matches on all ranks
+    /// Refuse traces if less than this fraction of the kernels matches on all ranks; below 0.8 no
+    /// cause is named
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
-    /// Look at one iteration only: the N of its ProfilerStep#N, or counted from 0 with --cut-at
+    /// Analyze one iteration: the N of ProfilerStep#N, or counted from 0 with --cut-at
     #[arg(long, allow_negative_numbers = true, value_name = "N", value_parser = whole)]
     iteration: Option<u32>,
-    /// Let iterations begin wherever a kernel starts whose name contains NAME
+    /// Begin an iteration wherever a kernel starts whose name contains NAME
     #[arg(long, value_name = "NAME")]
     cut_at: Option<String>,
-    /// Also print what the paper's models predict: speed-up and power if all GPUs were equal
+    /// Also print the predictions of the Lit Silicon paper's models: speed-up and power if all GPUs
+    /// were equally fast
     #[arg(long)]
     models: bool,
-    /// Also print the overlap of each kernel and how it goes with its duration
+    /// Also print the overlap of the 20 kernels that take most time, and its correlation with their
+    /// duration
     #[arg(long)]
     overlap: bool,
-    /// Power of a GPU before any change, for the power model
+    /// Power of a busy GPU under its present cap, for --models only
     #[arg(long, allow_negative_numbers = true, value_name = "WATTS", default_value_t = 700.0, value_parser = watts)]
     baseline_power: f64,
-    /// Power of an idle GPU, for the power model
+    /// Power of an idle GPU, for --models only
     #[arg(long, allow_negative_numbers = true, value_name = "WATTS", default_value_t = 140.0, value_parser = watts)]
     idle_power: f64,
-    /// Overlap ratios that differ by more across GPUs are varying (the paper's set V)
+    /// A kernel's overlap is varying if its ratio differs by more than this across GPUs
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
     varying: f64,
-    /// Write a report with pictures: one HTML file
+    /// Write one HTML page with the answers and pictures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write the kernels of all ranks with their leads as a trace for ui.perfetto.dev

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::control::Socket;
 use crate::{Outcome, output};
 
-/// Record kernel traces of running processes, without a change of their scripts
+/// Record kernel traces of running processes, without changes to their scripts
 ///
 /// For processes of PyTorch 2.7 or later with KINETO_USE_DAEMON=1 in their environment, if litd has
 /// attach.kineto = true. Without PID or --job this lists the processes that can be traced. A process
@@ -26,10 +26,10 @@ use crate::{Outcome, output};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Processes, by their ids
+    /// Process ids
     #[arg(value_name = "PID")]
     pids: Vec<u32>,
-    /// All processes of a scheduler's job: slurm-1234, pod-UID
+    /// All processes of a job of the scheduler, such as slurm-1234 or pod-UID
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
     /// The number of iterations, if a process steps optimizers of PyTorch's; all begin at the same one

@@ -12,7 +12,7 @@ use litd_cli::{Outcome, output};
 /// Print the caps of the paper's Algorithms 1 to 3 for given samples, before safety limits
 ///
 /// Reads a JSON array of cases and prints a JSON array of results. No limits apply here: a cap may
-/// be below a device's floor, to which the daemon would raise it.
+/// be below a device's floor, where the daemon would set the floor.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Args {

@@ -23,11 +23,11 @@ const POLL: Duration = Duration::from_millis(5);
 
 /// Replay traces to a daemon on a SIMULATED node, and print its diagnosis
 ///
-/// Starts a daemon of its own, which observes, on a simulated node whose GPUs train meanwhile. Each
-/// rank connects to its ingest socket as its hook would, tells of every recorded iteration in the
-/// time that it took, and sends the kernels of those that the daemon asks for. Where traces mark no
-/// iterations, a trace is one. Then prints the daemon's diagnosis: leads are the traces', caps,
-/// power and clocks are SIMULATED.
+/// Starts its own daemon in the mode observe, on a simulated node with a GPU for each rank. Each
+/// rank connects to the daemon as its hook would, reports every recorded iteration after the time
+/// that it took, and sends the kernels of the iterations that the daemon asks for. A trace without
+/// marks of iterations counts as one iteration. Then prints the daemon's diagnosis: leads are those
+/// of the traces; caps, power and clocks are SIMULATED.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -42,7 +42,8 @@ const EXAMPLES: &str = "\
 Example:
   litlab replay traces/
 
-Built by itself litlab reads Kineto's JSON; with --features formats, what litctl reads.";
+litlab reads Kineto's JSON; if it was built with --features formats, all formats
+that litctl reads.";
 
 /// What was played, and what the daemon shows of it.
 #[derive(Serialize)]

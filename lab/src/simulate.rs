@@ -28,13 +28,13 @@ pub struct Args {
     /// (name, transfer_ms, after_start_of)
     #[arg(long, value_name = "FILE", required_unless_present = "parallel")]
     workload: Option<PathBuf>,
-    /// Instead of a workload, a transformer whose ranks divide the work: pp2tp4 is two stages of four
-    /// ranks each; tp (tensors), cp (sequences), dp (replicas), pp (stages, 1F1B) and ep (experts
-    /// with uneven loads, among replicas), each with a number. It only writes files
+    /// In place of --workload, a transformer whose ranks divide the work: pp2tp4 is two stages of
+    /// four ranks each; tp (tensors), cp (sequences), dp (replicas), pp (stages, 1F1B) and ep
+    /// (experts with uneven loads, among replicas), each with a number. Needs --write-kineto, and
+    /// prints no table
     #[arg(long, value_name = "SPEC", requires = "write_kineto", conflicts_with_all = ["workload", "contention"])]
     parallel: Option<Parallel>,
-    /// The seed of the noise of --parallel, by which kernels differ by 1 %; without it there is no
-    /// noise
+    /// The seed of the noise of kernels (1 %) with --parallel; without it there is no noise
     #[arg(long, value_name = "N", requires = "parallel")]
     seed: Option<u64>,
     /// Clock of each GPU relative to the reference clock, separated by commas: 1.05,1,1.02
@@ -47,7 +47,7 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     speeds: Vec<f64>,
-    /// How many times slower computation is while a collective is resident; 1 = not slower
+    /// How many times as long computation takes while a collective is resident; 1: no longer
     #[arg(
         long,
         value_name = "S",
@@ -58,8 +58,8 @@ pub struct Args {
     /// Also write the iteration as profiler files, one per rank: DIR/rank0.json.gz and so on
     #[arg(long, value_name = "DIR")]
     write_kineto: Option<PathBuf>,
-    /// What the files hold: all kernels, as a profiler has them, or what a hook without one would have timed, with the
-    /// waits inside
+    /// What the files contain: all kernels, as a profiler records them, or what a hook measures
+    /// without a profiler, with waits included
     #[arg(long = "as", value_enum, default_value_t, requires = "write_kineto")]
     told: Told,
 }

@@ -20,10 +20,10 @@ pub struct Recorded {
     /// Trace files, or folders whose traces are read (not those of subfolders)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The ranks of the files, in the order of the files, where the files do not tell
+    /// The ranks of the files, in the order of the files, if the files do not name them
     #[arg(long, value_delimiter = ',', value_name = "R,R,…", value_parser = crate::spaced::<u32>)]
     ranks: Vec<u32>,
-    /// How often the traces are played, one time after the other
+    /// How many times the traces are replayed, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub times: u32,
     /// The job's name

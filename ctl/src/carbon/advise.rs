@@ -16,11 +16,12 @@ use super::source::{self, Signal};
 use super::standing::{Belief, Reason, Standing};
 use crate::{Outcome, output};
 
-/// Say which configuration to run now
+/// Print which configuration to run now
 ///
-/// Asks for the signal once and decides as model-predictive control does: the first window of the plan that
-/// emits least if the forecast comes true and still meets the deadline. Without any signal all hours count
-/// alike, so that the advice is the plan of the least energy in time.
+/// Asks for the signal once and decides by model-predictive control: it makes the plan that emits
+/// least if the forecast comes true and that meets the deadline, and prints that plan's first
+/// window. Without a signal all hours count equally, so the plan is the one with the least energy
+/// that meets the deadline.
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub struct Args {
@@ -30,7 +31,7 @@ pub struct Args {
     /// Tokens still to train, such as 8e9
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
-    /// By when
+    /// The deadline, such as 2026-12-01T00:00:00Z
     #[arg(long, value_name = "TIME", value_parser = input::moment)]
     deadline: Timestamp,
     /// The configuration that runs now [default: none]
@@ -50,16 +51,19 @@ pub struct Args {
 
 const AFTER: &str = "\
 Examples:
-  litctl carbon advise --profile P.csv --tokens 5e9 --deadline 2026-12-01T00:00:00Z --running 1,1,8 \\
+  litctl carbon advise --profile P.csv --tokens 5e9 --running 1,1,8 \\
+      --deadline 2026-12-01T00:00:00Z \\
       --provider electricity-maps-v4 --zone DE --token-file TOKEN
-  litctl carbon advise --profile P.csv --tokens 5e9 --deadline 2026-12-01T00:00:00Z --trace SIGNAL.csv --forecast F.csv
+  litctl carbon advise --profile P.csv --tokens 5e9 \\
+      --deadline 2026-12-01T00:00:00Z --trace SIGNAL.csv --forecast F.csv
 
 Exit status:
-  0    what runs now may run on
+  0    the running configuration may go on
   2    the command line or a file is wrong
-  10   another configuration is to run now: it is printed
+  10   another configuration should run now: it is printed
 
-Neither status says whether the deadline can be met: what is printed of the end does, and in_time with --json.";
+The status does not say whether the deadline can be met; the printed end does,
+and in_time with --json.";
 /// Another configuration is to run.
 pub const SWITCH: u8 = 10;
 

@@ -12,10 +12,10 @@ use super::input;
 /// By which clock.
 #[derive(Clone, clap::Args)]
 pub struct Pace {
-    /// Play a recorded trace from this moment on, instead of the wall clock
+    /// Take the time from a recorded trace, beginning at this moment, in place of the wall clock
     #[arg(long, value_name = "TIME", value_parser = input::moment, requires = "trace")]
     from: Option<Timestamp>,
-    /// How many times faster than the wall clock, with --from
+    /// With --from: how many times as fast as the wall clock the trace is played
     #[arg(long, value_name = "TIMES", default_value_t = 1.0, value_parser = speed, requires = "from")]
     speed: f64,
 }

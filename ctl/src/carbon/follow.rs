@@ -20,43 +20,46 @@ use crate::{Outcome, caps, output};
 
 /// Let litd's budget follow the carbon intensity, within bounds
 ///
-/// The budget is --highest in clean hours, --lowest in dirty ones, and linear in between. The
-/// budget is a lease that is renewed: if this command ends, or the signal is stale or lost, the
-/// lease has the fallback, or ends and caps.safe_budget rules. litd itself speaks to no network,
-/// and the training job is not touched. Runs until it is stopped.
+/// The budget is --highest at intensities up to --clean, --lowest from --dirty on, and linear
+/// between. litd gets it as a lease that this command renews. While the signal is stale or lost the
+/// lease has --fallback; without --fallback, and when this command ends, the lease ends and
+/// caps.safe_budget holds. The training job is not changed, and litd itself opens no connection to
+/// the network. Runs until it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The budget of dirty hours
+    /// The budget of dirty hours, in watts
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     lowest: Watts,
-    /// The budget of clean hours
+    /// The budget of clean hours, in watts
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     highest: Watts,
-    /// Up to this intensity, in g/kWh, an hour is clean; or up to this price per kWh it is cheap
+    /// Hours up to this intensity, in g/kWh, are clean (with prices: cheap)
     #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     clean: Intensity,
-    /// From this intensity on it is dirty, or from this price on dear
+    /// Hours from this intensity on, in g/kWh, are dirty (with prices: expensive)
     #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     dirty: Intensity,
-    /// The budget while the signal is stale or lost [default: the lease ends, and caps.safe_budget rules]
+    /// The budget while the signal is stale or lost [default: the lease ends, and caps.safe_budget
+    /// holds]
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     fallback: Option<Watts>,
-    /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones; while the signal is lost, and at the
-    /// end, the one that was found
+    /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones. While the signal
+    /// is lost, and at the end, the earlier policy is restored
     #[arg(long)]
     set_policy: bool,
-    /// With --set-policy: a file that keeps the policy that was found, so that it comes back after a crash of this command
-    /// [default: none; the policy that a crash left is then taken for the one that was found]
+    /// With --set-policy: a file that keeps the earlier policy, so that it can be restored after a
+    /// crash of this command [default: none; after a crash the policy that is set then counts as
+    /// the earlier one]
     #[arg(long, value_name = "FILE", requires = "set_policy")]
     state: Option<PathBuf>,
     /// The lease's length in seconds
     #[arg(long, default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
-    /// How many seconds lie between two renewals
+    /// The time between two renewals, in seconds
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     every: f64,
-    /// Write signal and budget as metrics for Prometheus's node exporter (textfile collector)
+    /// Write signal and budget into this file, for Prometheus's node exporter (textfile collector)
     #[arg(long, value_name = "FILE.prom")]
     metrics: Option<PathBuf>,
     #[command(flatten)]
@@ -69,8 +72,10 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  litctl carbon follow --provider uk --lowest 4200 --highest 5600 --clean 80 --dirty 220
-  litctl carbon follow --trace SIGNAL.csv --lowest 4200 --highest 5600 --clean 60 --dirty 250 --fallback 4800";
+  litctl carbon follow --provider uk --lowest 4200 --highest 5600 \\
+      --clean 80 --dirty 220
+  litctl carbon follow --trace SIGNAL.csv --lowest 4200 --highest 5600 \\
+      --clean 60 --dirty 250 --fallback 4800";
 
 /// A provider's first answer is waited for no longer: an earlier lease may end meanwhile.
 const SOON: Duration = Duration::from_secs(2);

@@ -16,12 +16,13 @@ use clap::Subcommand;
 
 use crate::Outcome;
 
-/// Train in the configuration that suits the hour's carbon intensity, and still be in time
+/// Train with the configuration that suits the hour's carbon intensity, and still meet the deadline
 ///
-/// A training job divides its GPUs by tensor, pipeline and data parallelism. Some divisions draw less
-/// power, others train faster. Where the carbon intensity of electricity varies, running lean in dirty
-/// hours and fast in clean ones emits less, and the deadline is met all the same (Aboualim and Lee,
-/// carbon-aware dynamic parallelism).
+/// A training job can be divided among its GPUs in several configurations of tensor, pipeline and
+/// data parallelism (TP, PP, DP). Some draw less power, others train faster. If the carbon
+/// intensity of electricity varies, a job emits less if it trains with little power in hours of
+/// high intensity and fast in hours of low intensity (Aboualim and Lee, carbon-aware dynamic
+/// parallelism).
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

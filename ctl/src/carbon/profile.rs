@@ -25,40 +25,44 @@ use super::run::job;
 use crate::control::Socket;
 use crate::{Outcome, caps, output};
 
-/// Measure each configuration's power and throughput, and the mean cost of a switch
+/// Measure each configuration's power and throughput, and the mean time of a switch
 ///
-/// Runs the command once for each configuration of --gpus GPUs (LITD_TP, LITD_PP and LITD_DP are in its
-/// environment, {tp}, {pp} and {dp} in its words are filled in) and reads the lines that Megatron-LM logs
-/// ("elapsed time per iteration (ms): …"). A warm-up of 10 to 60 s ends once the mean of the last ten
-/// iterations is within 2 % of the ten before; then --seconds are measured, with the power that litd reads from
-/// the GPUs. Each run but the last is asked for a checkpoint and ends; from then until the next one's first
-/// iteration is what a switch takes, less one iteration. A configuration in which the command ends by itself, or logs no
-/// iteration in time, is told and left out: the model does not fit, or can't be divided so.
+/// Runs the command once for each configuration of --gpus GPUs. Its environment has LITD_TP,
+/// LITD_PP and LITD_DP, and {tp}, {pp} and {dp} in the command are replaced. It must log as
+/// Megatron-LM does ("elapsed time per iteration (ms): …"). A warm-up of 10 to 60 s ends once the
+/// mean of the last ten iterations is within 2 % of the ten before; then --seconds are measured,
+/// with the power that litd reads from the GPUs.
+///
+/// Each run but the last is asked for a checkpoint and ends. The time of a switch is from that
+/// request to the end of the next run's first iteration, less one iteration. A configuration in
+/// which the command ends by itself, or logs no iteration in time, is reported and left out: the
+/// model does not fit, or can't be divided so.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The number of GPUs
     #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=4096))]
     gpus: u32,
-    /// Only these, each TP,PP,DP [default: all whose product is --gpus]
+    /// Measure only this configuration, as TP,PP,DP; may be given several times [default: all whose
+    /// product is --gpus]
     #[arg(long, value_name = "TP,PP,DP", value_parser = configuration)]
     only: Vec<Configuration>,
     /// Tokens of one iteration: global batch size times sequence length
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens_per_iteration: Tokens,
-    /// How long each configuration is measured once it is warm
+    /// How many seconds each configuration is measured after its warm-up
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = input::seconds)]
     seconds: Seconds,
     /// The shortest warm-up, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = input::seconds)]
     warm_up: Seconds,
-    /// How long a configuration may take to its first iteration, and to end when it is asked to
+    /// How many seconds a configuration may take to its first iteration, and to end when asked to
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = input::seconds)]
     patience: Seconds,
-    /// The job's power, where litd does not run: a meter's reading, the same for all configurations
+    /// The job's power if litd does not run: a meter's reading, the same for all configurations
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     power: Option<Watts>,
-    /// A folder for the request of a checkpoint; made if it is not there
+    /// A folder for the requests of checkpoints; it is created if missing
     #[arg(long, value_name = "DIR", default_value = "carbon-profile")]
     state: PathBuf,
     /// Where the profile is written, as CSV

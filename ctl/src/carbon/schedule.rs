@@ -18,8 +18,9 @@ use crate::{Outcome, output};
 
 /// Plan which configuration runs in which window of a recorded trace
 ///
-/// The plan counts whole windows at the power of their configurations, and charges each switch with K
-/// against the deadline only (the paper's equations 1 to 4). Waiting draws nothing, and a job that has
+/// A window is the time for which a configuration is chosen. The plan counts whole windows at the
+/// power of their configurations. A switch to another configuration takes K, which counts against
+/// the deadline only (the paper's equations 1 to 4). Waiting draws no power, and a job that has
 /// begun does not pause.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -34,7 +35,7 @@ pub struct Args {
     /// Forecasts, for mpc: CSV with issued_utc,lead_h,forecast_g_per_kwh
     #[arg(long, value_name = "FILE", required_if_eq("policy", "mpc"))]
     forecast: Option<PathBuf>,
-    /// Let mpc take forecasts as issued, not corrected by how much of the earlier ones came true
+    /// Let mpc use forecasts as issued, without correcting them by their past errors
     #[arg(long, requires = "forecast")]
     as_issued: bool,
     /// When the job arrives, such as 2024-05-08T00:00:00Z
@@ -50,7 +51,7 @@ pub struct Args {
     /// The policy that chooses configurations
     #[arg(long, value_enum)]
     policy: Policy,
-    /// The emissions that count
+    /// Which emissions count
     #[arg(
         long,
         value_name = "direct|lifecycle|marginal",
@@ -71,17 +72,24 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Policies:
   static        the one configuration that emits least, from the start on
-  greedy        decides with the intensity of now and its mean of the last day
+                (knows the whole trace)
+  greedy        a slower configuration if it saves more now than catching up
+                later costs, at the mean intensity of the last day
   fixed         the optimum that begins at the start (knows the whole trace)
   shift         the optimum that may wait (knows the whole trace)
   shift-static  one configuration that may wait (knows the whole trace)
-  mpc           the optimum over the newest forecast, decided anew in every window; the forecast is corrected by how
-                much of the earlier ones came true (--as-issued: not)
-With --json: optimal says whether the plan is proven the best that its policy could choose, and bound_g
-what none of its plans can be below; for greedy and mpc that is the bound of fixed.
+  mpc           the optimum over the newest forecast, decided again in every
+                window; forecasts are corrected by their past errors, unless
+                --as-issued is given
+
+With --json: optimal says whether the plan is proven optimal for its policy;
+bound_g is a lower bound on the emissions of all its plans (for greedy and mpc:
+the bound of fixed).
+
 Example:
-  litctl carbon schedule --profile P.csv --trace T.csv --start 2024-05-08T00:00:00Z --tokens 8e9 \\
-      --deadline-hours 48 --policy fixed --switch-seconds 90";
+  litctl carbon schedule --profile P.csv --trace T.csv \\
+      --start 2024-05-08T00:00:00Z --tokens 8e9 --deadline-hours 48 \\
+      --policy fixed --switch-seconds 90";
 
 const PRICE: &str = "--factor price: plans are made of emissions; prices are what advise, run and follow can go by, and \
      litlab carbon study counts what a plan costs";

@@ -22,15 +22,15 @@ use crate::output;
 #[derive(Clone, clap::Args)]
 #[command(group = clap::ArgGroup::new("signal").required(true))]
 pub struct Source {
-    /// A file with the signal: CSV with datetime_utc and ci_direct_g_per_kwh (or of another factor, or price_per_kwh),
-    /// read anew each minute
+    /// A file with the signal: CSV with datetime_utc and ci_direct_g_per_kwh (or another factor, or
+    /// price_per_kwh), read again each minute
     #[arg(long, value_name = "FILE", group = "signal")]
     trace: Option<PathBuf>,
-    /// Forecasts beside it: CSV with issued_utc,lead_h,forecast_g_per_kwh
+    /// A file with forecasts of that signal: CSV with issued_utc,lead_h,forecast_g_per_kwh
     #[arg(long, value_name = "FILE", requires = "trace")]
     forecast: Option<PathBuf>,
-    /// Ask a provider: electricity-maps-v3, electricity-maps-v4, watttime, uk or carbon-aware-sdk; of prices
-    /// electricity-maps-price, energy-charts or octopus
+    /// The provider of the signal: electricity-maps-v3, electricity-maps-v4, watttime, uk or
+    /// carbon-aware-sdk; for prices electricity-maps-price, energy-charts or octopus
     #[arg(long, value_name = "NAME", group = "signal")]
     provider: Option<Provider>,
     /// The zone, region, location or tariff, as the provider calls it
@@ -43,14 +43,15 @@ pub struct Source {
     /// provider's name]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The emissions that count, or the price [default: direct for a file, the provider's first]
+    /// Which emissions count, or the price [default: direct for a file, else the provider's first]
     #[arg(long, value_name = "direct|lifecycle|marginal|price")]
     factor: Option<Factor>,
-    /// Keep a provider's values and forecasts of the last weeks in this folder: the last value outlasts a restart, and
-    /// forecasts are corrected by how much of the earlier ones came true [default: none; run has --state]
+    /// Keep a provider's values and forecasts of the last weeks in this folder, so that the last
+    /// value survives a restart and forecasts are corrected by their past errors [default: none;
+    /// run uses --state]
     #[arg(long, value_name = "DIR", requires = "provider")]
     history: Option<PathBuf>,
-    /// A value is stale so many hours after its step began
+    /// How many hours after its step began a value is stale
     #[arg(long, value_name = "HOURS", default_value = "2", value_parser = input::hours)]
     stale_hours: Seconds,
 }

@@ -37,7 +37,7 @@ use table::{Input, Rules};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Read tables: CSV or gzip of it, from nvidia-smi, amd-smi or others
+    /// Tables from nvidia-smi, amd-smi or others: CSV, plain or compressed with gzip
     #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "prometheus")]
     csv: Vec<PathBuf>,
     /// Names of the columns of node, gpu, time, power_w, clock_mhz, temp_c, cap_w, max_cap_w,
@@ -65,7 +65,7 @@ pub struct Args {
     /// Prices of a kilowatt-hour and of an hour of one GPU, in one currency
     #[arg(long, value_name = "kwh=…,gpu_hour=…")]
     price: Option<Price>,
-    /// Take the prices from [prices] of a litd.toml
+    /// Take prices from [prices] of this litd.toml
     #[arg(long, value_name = "FILE", conflicts_with = "price")]
     config: Option<PathBuf>,
     /// Write a page with the fleet's distribution
@@ -79,7 +79,8 @@ Examples:
 power.max_limit,clocks_event_reasons.active --format=csv -l 10 > $(hostname).csv
   litctl estimate --csv *.csv --price kwh=0.14,gpu_hour=2.50
   litctl estimate --prometheus http://prometheus:9090 --last 7d --html fleet.html
-  litctl estimate --csv runs.csv.gz --columns node=host,gpu=uuid,time=ts,power_w=draw,pace=ms --cap-w 300";
+  litctl estimate --csv runs.csv.gz --cap-w 300 \\
+      --columns node=host,gpu=uuid,time=ts,power_w=draw,pace=ms";
 
 fn watts(text: &str) -> Result<Watts, String> {
     let value = text

@@ -38,13 +38,13 @@ const LONGEST_TOKEN: u64 = 64 << 10;
 #[derive(Debug, Clone, clap::Args)]
 #[group(id = "prometheus-options")]
 pub struct Options {
-    /// Read the history of a Prometheus, or what speaks its HTTP API, at this address
+    /// The address of a Prometheus, or of another server with its HTTP API, whose history is read
     #[arg(long, value_name = "URL")]
     pub prometheus: Option<Address>,
-    /// A file with a bearer token for it
+    /// A file with a bearer token for --prometheus
     #[arg(long, value_name = "FILE", requires = "prometheus")]
     token_file: Option<PathBuf>,
-    /// Only series with these labels, such as 'cluster="a",Hostname=~"gpu.*"'
+    /// Read only series with these labels, such as 'cluster="a",Hostname=~"gpu.*"'
     #[arg(
         long = "match",
         value_name = "MATCHERS",

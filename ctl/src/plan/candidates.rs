@@ -12,26 +12,28 @@ use serde::Serialize;
 use super::kareus::add;
 use crate::{Outcome, output};
 
-/// Say which candidates of a job's partitions to measure next (Kareus)
+/// Print which candidates of a job's partitions to measure next (Kareus)
 ///
-/// Prints rows of name,frequency,sms,launch,pass: measure each, append time and energy to the results, ask again;
-/// when nothing is left to measure, litctl plan kareus plans with them. The same results and seed give the same
-/// answer, so nothing but the results has to be kept.
+/// Prints rows of name,frequency,sms,launch,pass. Measure each, append its time and energy to the
+/// results, and run the command again; once it prints no row, plan with `litctl plan kareus`. The
+/// same results and seed give the same rows, so only the results have to be kept.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The job: JSON with "model", in the words of Hugging Face's config.json, and "training"
+    /// The job: JSON with "model", whose keys are those of Hugging Face's config.json, and
+    /// "training"
     #[arg(long, value_name = "JOB.json")]
     job: PathBuf,
-    /// The GPU: JSON; the paper's A100 if not said
+    /// The GPU, as JSON with the keys that `litctl plan kareus --help` names; the paper's A100 if
+    /// not given
     #[arg(long, value_name = "GPU.json")]
     gpu: Option<PathBuf>,
-    /// The results until now; none if not said
+    /// The results so far; none if not given
     #[arg(long, value_name = "RESULTS.csv")]
     results: Option<PathBuf>,
-    /// Static power: that of a GPU that is ready and has no work, in watts
+    /// Static power: the power of a GPU that is ready and has no work, in watts
     #[arg(long, value_name = "W", value_parser = litd_cli::plan::positive)]
     static_power: f64,
-    /// The seed; it stays the same from the first answer to the last
+    /// The seed; give the same one each time
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -10,24 +10,25 @@ use litd_traces::printable;
 
 use crate::{Outcome, output};
 
-/// Check plans: does every stage have one, in an order that can be run, at clocks that can be?
+/// Check plans: each stage, the order of instructions, clocks and expected values
 ///
 /// Reads the plan contract (JSON) and both Python literals of Kareus's public artifact
-/// (freqs_pipeline_N.py, scheds_pipeline_N.py), which are parsed and never run. With --schedule a plan must
-/// have exactly what that schedule runs, in its order.
+/// (freqs_pipeline_N.py, scheds_pipeline_N.py), which are parsed and never run. With --schedule a
+/// plan must have exactly what that schedule runs, in its order.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The plans
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// An instruction that the engine runs besides forward, recompute, backward and weight
+    /// The name of an instruction that the engine runs besides forward, recompute, backward and
+    /// weight; may be given several times
     #[arg(long = "instruction", value_name = "NAME")]
     engine: Vec<String>,
     /// The schedule that the engine runs, such as 1f1b
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
-    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not said
+    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not given
     #[arg(long, value_name = "V", requires = "schedule")]
     chunks: Option<u32>,
 }
@@ -35,12 +36,13 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Examples:
   litctl plan check plan.json
-  litctl plan check --schedule 1f1b freqs_pipeline_00324.py scheds_pipeline_00324.py
+  litctl plan check --schedule 1f1b freqs_pipeline_00324.py
 
-With --json: for one FILE one object, for several an array of them in their order. Each has kind
-(contract, freqs, scheds; null where that can't be told), stages, instructions (of all stages
-together), microbatches, clocks_mhz (each once, lowest first), partitions (how many instructions
-have each), ok, and problems with their places.
+With --json: one object for one FILE, an array of objects for several, in their
+order. Each has kind (contract, freqs, scheds, or null if it is unknown), stages,
+instructions (of all stages together), microbatches, clocks_mhz (each once,
+lowest first), partitions (how many instructions have each), ok, and problems
+with their places.
 
 The exit status is 2 if a plan has a problem.";
 

@@ -18,10 +18,12 @@ pub struct Recorded {
     /// given several times
     #[arg(long, value_name = "PARTITION=LOG.jsonl", value_parser = log)]
     log: Vec<(String, PathBuf)>,
-    /// Static power: that of a GPU that is ready and has no work, in watts (the paper's A100: 85)
+    /// Static power: the power of a GPU that is ready and has no work, in watts (the paper's A100:
+    /// 85)
     #[arg(long, value_name = "W")]
     static_power: f64,
-    /// Search the results instead of using all, to see what a search would have found: the seed
+    /// Use only the results that a search with this seed would have measured, and show what each
+    /// pass found
     #[arg(long, value_name = "SEED")]
     search: Option<u64>,
 }
@@ -36,7 +38,8 @@ fn log(text: &str) -> Result<(String, PathBuf), String> {
 impl Source for Recorded {
     const EXAMPLES: &'static str = "\
 Example:
-  litctl plan kareus --job JOB.json --results RESULTS.csv --static-power 85 --pictures pictures";
+  litctl plan kareus --job JOB.json --results RESULTS.csv \\
+      --static-power 85 --pictures pictures";
 
     fn everything(&self, job: &Job, _: &Gpu) -> Fallible<(Results, bool)> {
         let mut simulated = false;

@@ -8,7 +8,7 @@ use litd_profiles::{Profile, Spec};
 /// Where they are.
 #[derive(clap::Args)]
 pub struct Measured {
-    /// Costs: JSON, for each "STAGE,INSTRUCTION" a, b, c, tmin, tmax and options
+    /// Fitted costs: JSON, for each "STAGE,INSTRUCTION" a, b, c, tmin, tmax and options
     #[arg(long, value_name = "SPEC.json", conflicts_with_all = ["rounding", "curve"])]
     spec: Option<PathBuf>,
     /// Measurements: CSV with stage,instruction,frequency,time,energy (MHz, s, J)
@@ -21,7 +21,8 @@ impl Costs for Measured {
     const EXAMPLES: &'static str = "\
 Examples:
   litctl plan frontier --dag DAG.csv --spec SPEC.json --csv OUT.csv
-  litctl plan frontier --profile PROFILE.csv --schedule 1f1b --microbatches 32";
+  litctl plan frontier --profile PROFILE.csv --schedule 1f1b \\
+      --microbatches 32";
 
     fn costs(&self, graphing: &Graphing) -> Fallible<Priced> {
         match (&self.spec, &self.profile) {

@@ -16,14 +16,14 @@ use crate::Outcome;
 use kareus::Recorded;
 use measured::Measured;
 
-/// Plan a pipeline's clocks: find computations that can run slower at no cost
+/// Plan a pipeline's clocks: find computations that can run slower without a longer iteration
 ///
 /// Perseus: a pipeline's iteration is a graph of forward and backward computations. Computations
-/// off its critical path can run slower without a longer iteration, and while another pipeline is
-/// late all of them can. `frontier` finds the least energy for every iteration time, `lookup` the
-/// plan for a straggler, with clocks; both write plans that an engine follows, and `check` reads
-/// such plans. `report` runs beside litd and tells a planner's server about stragglers. `kareus`
-/// chooses overlap and clocks together.
+/// off its critical path can run slower without a longer iteration; while another pipeline is late,
+/// all can. `frontier` finds the least energy for every iteration time, and `lookup` the plan for a
+/// late pipeline, with clocks. Both write plans that a training engine follows, and `check` finds
+/// mistakes in such plans. `report` runs beside litd and reports stragglers to a planner's server.
+/// `kareus` plans overlap and clocks together.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

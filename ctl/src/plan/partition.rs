@@ -5,15 +5,15 @@ use litd_units::Millis;
 
 use crate::{Outcome, output};
 
-/// Divide layers among stages so that the stages' lengths differ as little as possible
+/// Divide layers among stages so that the stages' times differ as little as possible
 ///
-/// Prints where stages begin and end, and the imbalance ratio (the paper's Table 7).
+/// Prints where stages begin and end, and the imbalance ratio (Perseus, Table 7).
 #[derive(clap::Args)]
 pub struct Args {
     /// The forward time of each layer in ms, in order
     #[arg(long, value_name = "MS,MS,…", value_delimiter = ',', required = true, value_parser = crate::spaced::<f64>)]
     layers: Vec<f64>,
-    /// How many stages
+    /// The number of stages
     #[arg(long, value_name = "N")]
     stages: usize,
 }

@@ -11,31 +11,31 @@ use crate::control::{Client, Socket};
 use crate::wait::Wait;
 use crate::{Outcome, output};
 
-/// Tell the planner which GPUs can't hold their planned clocks, and when they can again
+/// Report GPUs that can't hold their planned clocks to the planner, and when they can again
 ///
 /// Runs beside litd on each node of a job that follows a plan. litd gives a late GPU more power as
-/// far as it can. A GPU that stays late is reported as a straggler with its degree (`litctl
-/// status`), and the job's other pipelines can run slower at no cost until it has recovered. When
-/// the command ends, or litd is silent for half a minute, the report is withdrawn. With --json each
-/// line is the report on one rank, or why there is none.
+/// far as it can. A GPU that stays late is reported as a straggler with its degree (see `litctl
+/// status`); then the job's other pipelines can run slower without a longer iteration. The report
+/// is withdrawn when the GPU has recovered, when the command ends, and when litd is silent for half
+/// a minute. With --json each line is the report on one rank, or the reason why there is none.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(flatten)]
     socket: Socket,
-    /// Where the planner listens
+    /// The planner's address
     #[arg(long, value_name = "URL", env = "LITD_PLANNER")]
     planner: Url,
-    /// The planner's id of the job: its answer to /register_job
+    /// The planner's id of the job: what it answered to /register_job
     #[arg(long, value_name = "ID", value_parser = id)]
     job_id: String,
-    /// The file with the planner's token, where it has one
+    /// A file with the planner's token, if it needs one
     #[arg(long, value_name = "FILE", env = "LITD_PLANNER_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// The job as litd calls it; needed where there are several
+    /// The job's name in litd; needed if litd has several jobs
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// An offset for litd's ranks, where each node counts them from 0
+    /// The job's rank of litd's rank 0, if each node counts its ranks from 0
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     first_rank: u32,
     /// How often litd is asked, in seconds
@@ -48,8 +48,10 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  litctl plan report --planner http://planner:7787 --job-id 2026-01-02-03-04-05+dp2+pp4+tp8+Perseus
-  litctl plan report --planner http://planner:7787 --job-id ID --job train --first-rank 8 --once";
+  litctl plan report --planner http://planner:7787 \\
+      --job-id 2026-01-02-03-04-05+dp2+pp4+tp8+Perseus
+  litctl plan report --planner http://planner:7787 --job-id ID \\
+      --job train --first-rank 8 --once";
 
 /// Reports are withdrawn when litd has been silent for so long.
 const SILENCE: f64 = 30.0;

@@ -15,17 +15,17 @@ use serde::Serialize;
 
 use crate::{Outcome, output};
 
-/// Find the repeating sequences of a traced job, and which of their parts could overlap (Kareus)
+/// Find the sequences that a traced job repeats, and which of their parts could overlap (Kareus)
 ///
-/// Takes one rank of a job that runs without overlap: kernels in the order in which they start. Sequences that are
-/// there at least three times in a row, with a collective in them, are divided into partitions: computations of
-/// one nanobatch beside a communication of the other.
+/// Looks at one rank of a job that runs without overlap, at its kernels in the order of their
+/// starts. Sequences with a collective that are repeated at least three times in a row are divided
+/// into partitions: computations of one nanobatch beside a communication of the other.
 #[derive(clap::Args)]
 pub struct Args {
     /// Trace files, or folders whose traces are read (not those of subfolders)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The rank; the lowest if not said
+    /// The rank; the lowest if not given
     #[arg(long)]
     rank: Option<u32>,
 }

@@ -16,12 +16,14 @@ use crate::{Outcome, output};
 
 /// Fit half of each measured table and predict the other half
 ///
-/// Halves go by shape group: (n, k) of products, (heads, KV heads, dimension) of attention, (hidden, inter, experts,
-/// top-k) of experts, every second size of collectives, every second model of requests. Prints errors of the shipped
-/// constants and of the calibration on the half that was not fitted, with the hash of the half that was.
+/// Tables are halved by shape group: (n, k) of matrix products, (heads, KV heads, dimension) of
+/// attention, (hidden, inter, experts, top-k) of experts, every second size of collectives, every
+/// second model of requests. Prints the errors of the shipped constants and of the fitted ones on
+/// the half that was not fitted, and the hash of the half that was.
 #[derive(clap::Args)]
 pub struct Accuracy {
-    /// Tables, or folders of tables; a table's GPU is in its name, or before it: a100=FILE
+    /// Tables, or folders of tables. A table's GPU is in its name, or is given before the path:
+    /// a100=FILE
     #[arg(required = true, value_name = "[GPU=]PATH")]
     paths: Vec<String>,
 }

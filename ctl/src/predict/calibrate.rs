@@ -16,8 +16,8 @@ use crate::{Outcome, output};
 
 /// Fit the models of kernels to measured tables of one GPU
 ///
-/// The constants of each kernel family are fitted, and what they leave is kept as corrections by shape
-/// (--analytic: constants only). The file carries the hash of the rows that were fitted.
+/// Fits the constants of each kernel family, and keeps the remaining errors as corrections by shape
+/// (--analytic: constants only). The output has the hash of the rows that were fitted.
 #[derive(clap::Args)]
 pub struct Args {
     /// The GPU on which the tables were measured
@@ -26,13 +26,14 @@ pub struct Args {
     /// Tables of kernels: CSV, gzipped or not
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     table: Vec<PathBuf>,
-    /// The kind of the rows, where neither columns nor names tell
+    /// The kind of the rows, if neither columns nor names tell it
     #[arg(long, value_parser = files::kind)]
     kind: Option<Kind>,
-    /// Fit one half only, by shape group; `evaluate --half test` predicts the other
+    /// Fit one half of the rows only, by shape group; `evaluate --half test` predicts the other
     #[arg(long, value_name = "train|test", value_parser = files::half_named)]
     half: Option<Half>,
-    /// Fit constants only: smaller, and as good far from measured shapes
+    /// Fit constants only: the file is smaller, and predictions far from measured shapes are as
+    /// good
     #[arg(long)]
     analytic: bool,
     /// Where the calibration is written

@@ -26,8 +26,9 @@ pub struct Deploy {
         required_unless_present = "engine_args"
     )]
     model: Option<String>,
-    /// vLLM's arguments, as text or as a file of text or JSON: model, tensor and expert parallelism, quantization, KV
-    /// cache, sequences and speculation are taken from it where they are not given here
+    /// vLLM's arguments, as text or as a file of text or JSON. Model, tensor and expert
+    /// parallelism, quantization, KV cache, sequences and speculation come from them, unless an
+    /// option here gives them
     #[arg(long, value_name = "TEXT|FILE", allow_hyphen_values = true)]
     engine_args: Option<String>,
     /// The GPU, such as a100, h100, h200, mi300x
@@ -37,32 +38,35 @@ pub struct Deploy {
     /// as op("bsm,mf->bsf", parallel="f", label="…") lists or TOML; without it, the listing that suits the model
     #[arg(long, value_name = "LISTING|FILE")]
     spec: Option<String>,
-    /// A calibration from `litctl predict calibrate`; without it, public specifications
+    /// The file of a calibration, written by `litctl predict calibrate`; without it predictions
+    /// rest on public specifications
     #[arg(long, value_name = "FITTED.json")]
     fitted: Option<PathBuf>,
-    /// The model of kernels, to compare
+    /// How the latency and power of kernels are predicted
     #[arg(long, value_enum, default_value_t = super::evaluate::Way::Analytic, conflicts_with = "fitted")]
     backend: super::evaluate::Way,
-    /// Numbers of weights and activations
+    /// The precision of weights and activations
     #[arg(long, value_enum)]
     precision: Option<Numbers>,
-    /// Bits of a number in the KV cache; 16 unless given
+    /// Bits of a number in the KV cache; 16 if not given
     #[arg(long, value_parser = clap::value_parser!(u8).range(8..=16))]
     cache_bits: Option<u8>,
     /// How tokens choose experts: uniform, balanced or power_law_EXPONENT
     #[arg(long, default_value = "uniform", value_parser = routing)]
     routing: Routing,
-    /// Routing statistics instead: CSV with expert and tokens, from a functional run of the model
+    /// In place of --routing, statistics from a functional run of the model: CSV with expert and
+    /// tokens
     #[arg(long, value_name = "FILE.csv", conflicts_with = "routing")]
     routing_statistics: Option<PathBuf>,
-    /// Leave out parts that the paper's listings leave out: norms, rope, activation, embedding,
-    /// head (all: count the listings alone)
+    /// Leave out parts that are not in the paper's listings: norms, rope, activation, embedding,
+    /// head, or all of these
     #[arg(long, value_delimiter = ',', value_name = "NAME,…", value_parser = ["norms", "rope", "activation", "embedding", "head", "all"])]
     without: Vec<String>,
-    /// Count prefill attention in full, as the listings do; engines compute only what is before each token
+    /// Count all of prefill attention, as the listings do; engines compute only what precedes each
+    /// token
     #[arg(long)]
     full_attention: bool,
-    /// Take an engine's own all-reduce over peer memory where it is faster than NCCL
+    /// Use the engine's own all-reduce over peer memory where that is faster than NCCL
     #[arg(long)]
     custom_all_reduce: bool,
 }

@@ -13,28 +13,31 @@ use serde::Serialize;
 use super::files;
 use crate::{Outcome, output};
 
-/// Predict every row of a measured table and tell the mean absolute percentage errors
+/// Predict every row of a measured table and print the mean absolute percentage errors
 ///
-/// Nothing is fitted on the table. Its kind follows from its columns, or from its file's name where attention's
-/// columns fit two. Power counts on rows of 60 us and longer: boards average over longer than that.
+/// Nothing is fitted to the table. Its columns tell its kind; if two kinds of attention have the
+/// same columns, the file's name does. Power is compared on rows of 60 us and longer, because
+/// boards average power over longer times.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The GPU on which it was measured, such as a100, h100, h200, mi300x
+    /// The GPU on which the table was measured, such as a100, h100, h200, mi300x
     #[arg(long, value_parser = files::gpu)]
     gpu: Gpu,
     /// The table: CSV, gzipped or not
     #[arg(long, value_name = "FILE")]
     table: PathBuf,
-    /// The kind of the rows, where neither columns nor name tell
+    /// The kind of the rows, if neither columns nor name tell it
     #[arg(long, value_parser = files::kind)]
     kind: Option<Kind>,
-    /// A calibration from `litctl predict calibrate`; without it, public specifications
+    /// The file of a calibration, written by `litctl predict calibrate` (--fitted of `run`);
+    /// without it predictions rest on public specifications
     #[arg(long, value_name = "FITTED.json")]
     model: Option<PathBuf>,
     /// The model of kernels
     #[arg(long, value_enum, default_value_t = Way::Analytic, conflicts_with = "model")]
     backend: Way,
-    /// Only one half, by shape group: what `calibrate --half train` has not seen is `test`
+    /// Use one half of the rows only, by shape group: test is the half that `calibrate --half
+    /// train` has not seen
     #[arg(long, value_name = "train|test", value_parser = files::half_named)]
     half: Option<Half>,
 }
@@ -42,13 +45,13 @@ pub struct Args {
 /// A model of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
-    /// Tiles, waves, pages
+    /// From how kernels are built: tiles, waves, pages
     Analytic,
-    /// The longer of computing and moving, both at their peaks
+    /// The longer of computing and moving data, both at their peaks
     Roofline,
-    /// A line in the number of operations
+    /// Proportional to the number of operations, with a constant
     Linear,
-    /// Analytic time, and the power limit all the while
+    /// Analytic latency, and the power limit as power
     Tdp,
 }
 

@@ -15,9 +15,10 @@ use crate::Outcome;
 
 /// Predict energy and latency of language-model inference
 ///
-/// EnergyLens: a model's layer is a few lines of einsums, a GPU a public specification, and kernels are
-/// predicted by models of how they are built. `run` predicts one configuration, `sweep` a grid; `calibrate` fits those models to measured kernels, `evaluate`
-/// tells how far predictions are from a measured table.
+/// EnergyLens: a model's layer is described by a few lines of einsums, and a GPU by its public
+/// specification; latency and power of each kernel are computed from how kernels are built (tiles,
+/// waves, pages). `run` predicts one configuration and `sweep` a grid; `calibrate` fits constants
+/// to measured kernels; `evaluate` and `accuracy` print how far predictions are from measurements.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -16,28 +16,29 @@ pub struct Shape {
     deploy: deploy::Deploy,
     #[command(flatten)]
     load: Load,
-    /// Requests side by side; 1 unless given
+    /// Requests in a batch; 1 if not given
     #[arg(long)]
     batch: Option<u32>,
-    /// Input tokens of each
+    /// Input tokens of each request
     #[arg(long, default_value_t = 512)]
     input: u32,
-    /// Output tokens of each
+    /// Output tokens of each request
     #[arg(long, default_value_t = 128)]
     output: u32,
-    /// GPUs that share each tensor; 1 unless given
+    /// GPUs that share each tensor; 1 if not given
     #[arg(long)]
     tp: Option<u32>,
-    /// GPUs that share the experts; the same as --tp unless given
+    /// GPUs that share the experts; as --tp if not given
     #[arg(long)]
     ep: Option<u32>,
     /// GPUs that share the context
     #[arg(long, default_value_t = 1)]
     cp: u32,
-    /// Stages in which all-reduced products overlap with communication; 1: they take turns
+    /// The number of stages in which a matrix product and its all-reduce overlap; 1: they run one
+    /// after the other
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     overlap_stages: u32,
-    /// Multiprocessors that communicate meanwhile
+    /// Multiprocessors for communication while they overlap
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     overlap_sms: u32,
 }
@@ -45,7 +46,7 @@ pub struct Shape {
 /// Under which conditions, for `run` and `sweep` alike.
 #[derive(clap::Args)]
 pub struct Load {
-    /// Tokens that each decode step proposes and checks besides the next (speculative decoding)
+    /// Tokens that each decode step proposes and checks beyond the next one (speculative decoding)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
     pub speculate: Option<u32>,
     /// The chance that a proposed token is kept
@@ -55,8 +56,10 @@ pub struct Load {
 
 const EXAMPLES: &str = "\
 Examples:
-  litctl predict run --model llama-3-70b --gpu a100 --tp 8 --batch 16 --input 512 --output 1024
-  litctl predict run --model qwen3-30b-a3b --gpu h200 --tp 2 --ep 2 --power-limit 500
+  litctl predict run --model llama-3-70b --gpu a100 --tp 8 --batch 16 \\
+      --input 512 --output 1024
+  litctl predict run --model qwen3-30b-a3b --gpu h200 --tp 2 --ep 2 \\
+      --power-limit 500
   litctl predict run --model config.json --spec layer.txt --gpu mi300x";
 
 /// The output.

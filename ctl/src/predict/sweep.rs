@@ -18,7 +18,8 @@ use crate::{Outcome, output};
 
 /// Predict all configurations of a grid and find the Pareto front of energy against latency
 ///
-/// Configurations that memory does not hold, or whose degrees do not divide the model, are left out and counted.
+/// Configurations that don't fit into memory, or whose degrees of parallelism do not divide the
+/// model, are left out and counted.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -26,8 +27,10 @@ pub struct Args {
     deploy: deploy::Deploy,
     #[command(flatten)]
     load: Load,
-    /// Appendix M's grid: batches by doubling to 64 and inputs to 8192 by 256 for prefill; batches to 16, an input
-    /// of 512 and outputs to 7680 by 256 for decode; overlap as in section 5.2. Lists given besides count instead.
+    /// A grid of the paper (appendix M): for prefill, batches doubled up to 64 and inputs up to
+    /// 8192 in steps of 256; for decode, batches up to 16, an input of 512, and outputs up to 7680
+    /// in steps of 256; for overlap, as in section 5.2. Lists given in other options replace the
+    /// grid's
     #[arg(long, value_enum)]
     grid: Option<Shipped>,
     /// Batch sizes
@@ -42,13 +45,14 @@ pub struct Args {
     /// Degrees of tensor parallelism
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     tp: Vec<u32>,
-    /// Degrees of expert parallelism; without it, as --tp for models with experts
+    /// Degrees of expert parallelism; if not given, as --tp for models with experts
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     ep: Vec<u32>,
     /// Degrees of context parallelism
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1")]
     cp: Vec<u32>,
-    /// Overlap of all-reduced products: stages:multiprocessors, such as 4:16; "none" without
+    /// Overlap of matrix products with their all-reduce, as stages:multiprocessors, such as 4:16;
+    /// "none" for none
     #[arg(long, value_delimiter = ',', value_name = "STAGES:SMS,…", value_parser = overlap)]
     overlap: Vec<Way>,
     /// Power limits of each GPU, W
@@ -57,7 +61,7 @@ pub struct Args {
     /// Clocks as shares of the boost clock
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     clock: Vec<f64>,
-    /// The phase whose front is shown
+    /// The phase whose Pareto front is shown
     #[arg(long, value_enum, default_value_t = Phase::Both)]
     phase: Phase,
     /// Write all configurations as CSV
@@ -102,9 +106,12 @@ fn overlap(text: &str) -> Result<Way, String> {
 
 const EXAMPLES: &str = "\
 Examples:
-  litctl predict sweep --model llama-3-70b --gpu a100 --grid prefill --tp 2,4,8 --html prefill.html
-  litctl predict sweep --model llama-3-70b --gpu a100 --batch 1,2,4,8,16 --input 512 --output 1024 --tp 2,4,8
-  litctl predict sweep --model llama-3-70b --gpu h100 --batch 8 --tp 4 --power-limit 400,500,600,700";
+  litctl predict sweep --model llama-3-70b --gpu a100 --grid prefill \\
+      --tp 2,4,8 --html prefill.html
+  litctl predict sweep --model llama-3-70b --gpu a100 --batch 1,2,4,8,16 \\
+      --input 512 --output 1024 --tp 2,4,8
+  litctl predict sweep --model llama-3-70b --gpu h100 --batch 8 --tp 4 \\
+      --power-limit 400,500,600,700";
 
 /// No more configurations are held at once: two GiB or so.
 const MOST: usize = 2_000_000;

@@ -14,11 +14,13 @@ use super::figures::{self, Panel};
 use super::study::{Fallible, billions, write};
 use super::synthetic::Setup;
 
-/// Compare profiles: power, throughput, energy per step and per token, energy of each number of tokens
+/// Compare profiles: power, throughput, energy per step and per token, energy of each number of
+/// tokens
 ///
-/// Profiles are those that litctl carbon profile measures. Draws the paper's Figure 1 for each number of GPUs, and
-/// its Figure 2 where the profiles are of several: what becomes of the configuration with the most tensor, pipeline
-/// or data parallelism as GPUs are added. Without a profile the SIMULATED ones of the paper's two setups are shown.
+/// Profiles are files of `litctl carbon profile`. Draws the paper's Figure 1 for each number of
+/// GPUs. If the profiles have several numbers of GPUs, it also draws Figure 2: how the
+/// configurations with the most tensor, pipeline and data parallelism change as GPUs are added.
+/// Without a profile, the SIMULATED ones of the paper's two setups are shown.
 #[derive(clap::Args)]
 pub struct Args {
     /// Profiles, as litctl carbon schedule reads them [default: SIMULATED ones of the paper's scale]

@@ -15,8 +15,8 @@ use super::zone::{Month, Zone};
 
 /// Carbon-aware dynamic parallelism: Figures 3 to 5, in the paper's zones and month
 ///
-/// The traces are the paper's, the profiles are SIMULATED at the paper's scale, because the paper publishes
-/// its profiles in figures only. Says what can be compared.
+/// The traces are the paper's; the profiles are SIMULATED, because the paper publishes its profiles
+/// in figures only. The output says what can be compared.
 #[derive(clap::Args)]
 pub struct Args {
     /// The folder with the zones' traces and forecasts (US-CAL-CISO_2024-05_06.csv and so on)

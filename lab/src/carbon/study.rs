@@ -20,10 +20,11 @@ use crate::study::bar;
 
 /// Compare the policies over a month: savings, their intervals, costs, one episode
 ///
-/// Jobs of each number of tokens arrive at moments spread evenly over the month and run under each policy:
-/// best static, greedy, model-predictive control (with forecasts), and the optima that know the future, which
-/// bound what can be had. Deadlines follow the 25 % rule. Writes tables (Markdown and CSV) and pictures of the
-/// paper's Figures 3 to 5 into a folder. The jobs are SIMULATED, the traces are as recorded.
+/// Jobs of each number of tokens arrive evenly spread over the month and run under each policy:
+/// static, greedy, mpc (with forecasts), and the optima that know the whole trace, which no policy
+/// can exceed. The deadline is 1.25 times the time of the fastest configuration. Writes tables
+/// (Markdown and CSV) and pictures of the paper's Figures 3 to 5 into a folder. The jobs are
+/// SIMULATED, the traces are as recorded.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -36,10 +37,10 @@ pub struct Args {
     /// A measured profile, as litctl carbon schedule reads it [default: a SIMULATED one]
     #[arg(long, value_name = "FILE", conflicts_with = "setup")]
     profile: Option<PathBuf>,
-    /// A SIMULATED profile of the paper's scale
+    /// A SIMULATED profile like those of the paper
     #[arg(long, value_enum, default_value = "gpt2")]
     setup: Setup,
-    /// Which month
+    /// The month, such as 2024-05
     #[arg(long, value_name = "YEAR-MONTH")]
     month: Month,
     #[command(flatten)]
@@ -64,10 +65,10 @@ pub struct Scope {
         default_value = "direct"
     )]
     pub factor: Factor,
-    /// What a kilowatt-hour costs where the trace has no prices (price_per_kwh)
+    /// What a kilowatt-hour costs if the trace has no prices (price_per_kwh)
     #[arg(long, value_name = "PRICE", default_value_t = 0.1, value_parser = price)]
     pub energy_price: f64,
-    /// What an hour of a GPU costs, its power aside
+    /// What an hour of a GPU costs, without its power
     #[arg(long, value_name = "PRICE", default_value_t = 2.0, value_parser = price)]
     pub gpu_hour: f64,
     /// The folder to write into; made if it is not there

@@ -25,16 +25,16 @@ use in_process::InProcess;
 use litd_cli::{Outcome, output};
 use run::{Frame, Run, Summary, Watched};
 
-/// Watch a simulated node lose its straggler
+/// Watch litd balance a simulated node in which one GPU is slow
 ///
-/// Starts the daemon on a simulated node, under a simulated clock, and plays a training job that
+/// Starts the daemon on a simulated node, under a simulated clock, and runs a training job that
 /// reports to it, from warm-up to convergence. On a terminal it shows caps, leads and clocks as
 /// they change. Everything it prints is SIMULATED.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The policy against the straggler: gpu-red, gpu-realloc, cpu-slosh, or observe [default: the
-    /// three that the scenario is about]
+    /// The policy: gpu-red, gpu-realloc, cpu-slosh, or observe [default: the three that the
+    /// scenario is about]
     #[arg(long, value_name = "POLICY")]
     policy: Option<Policy>,
     /// A scenario file, or the name of a shipped one (see --list-scenarios)
@@ -43,7 +43,7 @@ pub struct Args {
     /// The seed of the noise; the same seed gives the same numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// What hooks of the job time: all kernels, as the profiler shows them, modules where it is not used, or
+    /// What the job's hooks measure: all kernels (with the profiler), modules (without it), or
     /// arrivals at collectives
     #[arg(long, value_enum, default_value_t, conflicts_with = "in_process")]
     measure: Measure,
@@ -53,8 +53,8 @@ pub struct Args {
     /// No live view, even on a terminal
     #[arg(long)]
     no_live: bool,
-    /// Run for ever, in real time, as a daemon for `litctl status`, `top` and other commands; with
-    /// one policy [default: gpu-red]
+    /// Run until stopped, in real time, as a daemon for `litctl status`, `top` and other commands;
+    /// with one policy [default: gpu-red]
     #[arg(long, conflicts_with_all = ["svg", "in_process"])]
     stay: bool,
     /// With --stay: leave the last two GPUs to processes of yours, on a laptop without GPUs too

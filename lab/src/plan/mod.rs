@@ -10,10 +10,10 @@ use litd_cli::plan::{frontier, kareus as joint, lookup, timeline};
 use kareus::Simulated;
 use synthetic::Synthetic;
 
-/// Plan how fast each stage of a training pipeline computes, on SIMULATED measurements
+/// Plan a training pipeline's clocks, on SIMULATED measurements
 ///
-/// The commands of `litctl plan`, here on simulated measurements, and the paper's emulation. The
-/// output shows how the solver behaves, not the savings of a real pipeline.
+/// The commands of `litctl plan` on simulated measurements, and Perseus' emulation. The output
+/// shows how the solver behaves, not the savings of a real pipeline.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,7 +25,7 @@ enum Command {
     Frontier(frontier::Args<Synthetic>),
     Lookup(lookup::Args<Synthetic>),
     Timeline(timeline::Args<Synthetic>),
-    /// Repeat the paper's large-scale emulation (Tables 5 and 6, Figure 8), beside its numbers
+    /// Repeat Perseus' large-scale emulation (Tables 5 and 6, Figure 8), beside its numbers
     Emulate,
     Kareus(joint::Args<Simulated>),
 }

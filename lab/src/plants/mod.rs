@@ -7,11 +7,10 @@ mod validate;
 use clap::Subcommand;
 use litd_cli::Outcome;
 
-/// Inspect the family of SIMULATED nodes that laws are judged on
+/// Inspect the family of SIMULATED nodes on which laws are judged
 ///
-/// These plants were not written for a law: their author was given public data, literature and the
-/// interface, and each assumption is a dimension with a range and a source. docs/plants.md tells
-/// more.
+/// The author of these plants had not read the laws, but public data, literature and the interface.
+/// Each assumption is a dimension with a range and a source (docs/plants.md).
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -18,7 +18,7 @@ pub struct Args {
     /// A plant with a name (litlab plants list)
     #[arg(long, value_name = "NAME", conflicts_with = "draw")]
     corner: Option<String>,
-    /// Another node of the same kind and job: other silicon, cooling and noise
+    /// Another node of the same kind with the same job: other silicon, cooling and noise
     #[arg(long, value_name = "N")]
     sibling: Option<u64>,
 }

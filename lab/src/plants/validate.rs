@@ -13,16 +13,16 @@ use super::short;
 
 /// Compare the family's statistics with recorded data, and one node with the paper's tables
 ///
-/// Every statistic is computed by the same code on recorded and on SIMULATED rows. It is `within`
-/// where the family's median lies within the data's 10 to 90 % band; otherwise a note says why, or
-/// `unexplained` says that nobody knows. Without --data only the family's own values are shown.
+/// The same code computes every statistic on recorded and on SIMULATED rows. A statistic is
+/// `within` if the family's median lies in the data's 10 to 90 % band; otherwise a note gives the
+/// reason, or it is `unexplained`. Without --data only the family's own values are shown.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The folder with the recorded data (longhorn_*.csv.gz, zeus_*.csv.gz and so on)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// How many draws each statistic is measured on
+    /// On how many draws each statistic is measured
     #[arg(long, value_name = "N", default_value_t = Effort::default().nodes,
           value_parser = clap::value_parser!(u64).range(4..=100_000))]
     draws: u64,

@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use crate::carbon;
 
-/// Repeat a paper's evaluation and print our numbers beside its
+/// Repeat a paper's evaluation and print our numbers beside the paper's
 ///
-/// What is SIMULATED says so, and so does what cannot be compared.
+/// Simulated numbers are marked SIMULATED; items that can't be compared are listed with the reason.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -32,13 +32,13 @@ enum Paper {
     Kareus(KareusArgs),
 }
 
-/// EnergyLens: energy and latency of language-model inference, theirs, ours, the difference
+/// EnergyLens: energy and latency of language-model inference, beside the paper's
 ///
-/// Ours are predictions from public specifications, and SIMULATED where measurements would be needed. With
-/// --tables, what needs a calibrated model is computed too.
+/// Our numbers are predictions from public specifications, and SIMULATED where measurements would
+/// be needed. With --tables, items that need a calibrated model are computed, too.
 #[derive(clap::Args)]
 struct EnergylensArgs {
-    /// Only items whose name contains this, such as figure-7
+    /// Only items whose name contains ITEM, such as figure-7
     #[arg(long, value_name = "ITEM")]
     what: Option<String>,
     /// A folder with measured tables of kernels on an A100
@@ -46,12 +46,13 @@ struct EnergylensArgs {
     tables: Option<PathBuf>,
 }
 
-/// Kareus: overlap and clocks of training iterations together, theirs, ours, the difference
+/// Kareus: overlap and clocks of training iterations, beside the paper's
 ///
-/// Ours are planned on a SIMULATED A100.
+/// Our plans are made on a SIMULATED A100.
 #[derive(clap::Args)]
 struct KareusArgs {
-    /// Only items whose name contains this, such as table-8; the others are not planned, so it takes less time
+    /// Only items whose name contains ITEM, such as table-8; the others are not planned, which
+    /// saves time
     #[arg(long, value_name = "ITEM")]
     what: Option<String>,
 }

@@ -28,11 +28,11 @@ pub struct Options {
     /// Draws of the family [default: 240; with --full 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=APART))]
     draws: Option<u64>,
-    /// The number of the first draw, in millions
+    /// Which draws: those from a million times this number on
     #[arg(long, value_name = "SEED", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
     seed: u64,
-    /// Only this draw, counted from 0, and why it ends as it does
+    /// Only this draw, counted from 0, with all changes of caps and the reason if it ends worse off
     #[arg(long, value_name = "K", conflicts_with_all = ["draws", "full"],
           value_parser = clap::value_parser!(u64).range(..APART))]
     draw: Option<u64>,
@@ -48,13 +48,15 @@ pub struct Options {
     /// What a kilowatt-hour costs, for net values
     #[arg(long, value_name = "PRICE", default_value_t = 0.14, value_parser = price)]
     kwh: f64,
-    /// What an hour of one GPU costs, its power aside, in the same currency
+    /// What an hour of one GPU costs without its power, in the same currency
     #[arg(long, value_name = "PRICE", default_value_t = 2.5, value_parser = price)]
     gpu_hour: f64,
-    /// The law is told the prices, as by `[prices]` in litd's configuration
+    /// Give the prices to the law, as `[prices]` in the configuration does
     #[arg(long)]
     tell_prices: bool,
-    /// What drivers tell of power limits: cause, nvml or doubted
+    /// When the driver reports a power limit: if power is the cause (cause, the default), for
+    /// current limits as well, as NVML does (nvml), or the same with a daemon that ignores it if
+    /// power is far below the cap (doubted)
     #[arg(
         long,
         value_name = "BIT",

@@ -20,11 +20,12 @@ mod family;
 pub mod figures;
 mod knobs;
 
-/// Compare the laws on simulated nodes
+/// Compare the two laws on simulated nodes
 ///
-/// Runs the paper's law and the model law side by side on simulated nodes and looks up how near
-/// each comes to the best caps there are, how soon, and what it costs on the way. Writes tables
-/// (Markdown and CSV) and figures into a folder. Everything in them is SIMULATED.
+/// Runs the paper's law and the model law on the same simulated nodes, and measures how near each
+/// comes to the best caps, how soon, and at which cost on the way. Writes tables (Markdown and CSV)
+/// and figures into a folder. Everything in them is SIMULATED. docs/laws-results.md explains the
+/// columns.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -38,7 +39,8 @@ pub struct Args {
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Only this node or event of family (beside its draws), levelling, loud and tracking
+    /// Only this node or event, of the parts family (besides its draws), levelling, loud and
+    /// tracking
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`
@@ -51,23 +53,23 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Both laws on independently written plants, and on all calibrated nodes
+    /// Plants by an author who had not read the laws, and all calibrated nodes
     Family,
-    /// Both laws on the nodes, at 1 % kernel noise and 0.5 % iteration noise
+    /// Calibrated nodes, at 1 % kernel noise and 0.5 % iteration noise
     Levelling,
     /// The same at 3 % kernel noise
     Loud,
-    /// A node that changes once it is level
+    /// A node that changes after its caps have converged
     Tracking,
-    /// Both laws under every knob of the paper's Table II
+    /// Every knob of the Lit Silicon paper's Table II
     Knobs,
-    /// A level, noisy node, whose caps must not move
+    /// A level, noisy node, whose caps should not move
     Rest,
-    /// A budget that follows the day
+    /// A budget that changes during the day
     Budget,
-    /// Further gains from caps on a level node
+    /// What other measures would gain on a level node
     Next,
-    /// Random and broken nodes, which must not be worse off
+    /// Random and broken nodes, which should not become worse off
     Harm,
 }
 

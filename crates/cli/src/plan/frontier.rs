@@ -15,12 +15,13 @@ use super::{rounding, saving, seconds};
 use crate::show::{DIM, HEAD, SIMULATED, WARNING};
 use crate::{Outcome, output};
 
-/// Find the least energy for every iteration time, from the longest sensible to the shortest
+/// Find the least energy for every iteration time, from the longest that saves energy to the
+/// shortest
 ///
-/// Exact for the relaxed problem, at every whole unit of time. The effective cost is energy less
-/// what waiting would have used in the same time; with all GPUs' waiting added it is the
-/// pipeline's energy. That has a least point; longer times pay only while another pipeline is
-/// late.
+/// Finds the exact optimum at every whole unit of time, with clocks as a continuous choice. It
+/// minimises the effective cost: energy less the energy that waiting GPUs use in the same time. The
+/// energy of the whole pipeline, waiting included, is least at some time; longer times save energy
+/// only while another pipeline is late.
 #[derive(clap::Args)]
 #[command(after_help = C::EXAMPLES)]
 pub struct Args<C: Costs> {
@@ -31,7 +32,7 @@ pub struct Args<C: Costs> {
     csv: Option<PathBuf>,
     #[command(flatten)]
     write: Write,
-    /// Prove every point optimal with an independent check of its certificate
+    /// Prove that every point is optimal, with an independent check of its certificate
     #[arg(long)]
     check: bool,
 }

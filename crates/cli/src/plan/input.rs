@@ -49,7 +49,7 @@ pub struct Input<C: Costs> {
 /// The graph, and the units of its costs.
 #[derive(clap::Args)]
 pub struct Graphing {
-    /// The graph: CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO
+    /// The graph, as CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO
     #[arg(long, value_name = "DAG.csv", conflicts_with_all = ["schedule", "microbatches", "chunks"])]
     dag: Option<PathBuf>,
     /// The graph of a pipeline schedule
@@ -58,23 +58,24 @@ pub struct Graphing {
     /// Microbatches of an iteration
     #[arg(long, value_name = "M")]
     microbatches: Option<u32>,
-    /// GPUs in a row; as many as there are costs of stages, unless these are interleaved
+    /// The pipeline's number of GPUs [default: from the stages of the profile or the graph; needed
+    /// with --spec and --schedule]
     #[arg(long, value_name = "N")]
     stages: Option<u32>,
-    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not said
+    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not given
     #[arg(long, value_name = "V", requires = "schedule")]
     chunks: Option<u32>,
-    /// The unit of time, in ms: of costs that were fitted, the one that their times were made with
+    /// The unit of time, in ms; with fitted costs (--spec), the unit of their times
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = super::positive)]
     unit: f64,
-    /// What a GPU draws while it waits for another, in watts: of costs that were fitted, what they were
-    /// made with
+    /// The power of a GPU that waits for another, in watts; with fitted costs, the power that was
+    /// used for them
     #[arg(long, value_name = "W", default_value_t = 75.0)]
     blocking: f64,
-    /// How measured times become whole units; "down" is what the public solver does
+    /// How measured times are rounded to whole units
     #[arg(long, value_enum, default_value_t)]
     rounding: Round,
-    /// The curve through the measurements; "best" is lines where the exponential fits badly
+    /// The curve through the measurements; "best": exponential, or lines if that fits badly
     #[arg(long, value_enum, default_value_t)]
     curve: Curve,
 }
@@ -86,9 +87,10 @@ fn schedules() -> PossibleValuesParser {
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum Round {
-    /// The planned clocks are kept
+    /// A plan can always be kept
     #[default]
     Up,
+    /// As the public solver (lowtime) does
     Down,
 }
 

@@ -14,11 +14,12 @@ use super::{rounding, saving, seconds};
 use crate::show::{HEAD, SIMULATED, mhz};
 use crate::{Outcome, output};
 
-/// Choose the plan for a straggler: T_opt = min(T*, T')
+/// Choose the plan for a given time of the slowest pipeline
 ///
-/// Without a straggler the plan is as fast as the pipeline can be, and only what nobody waits for
-/// is slower. With one, the pipeline takes as long as the straggler, unless a shorter time uses
-/// less energy (T*). Every operation gets the slowest clock that is no slower than planned.
+/// Without --straggler and --until the plan is as fast as the pipeline can be; only computations
+/// that nothing waits for are slower. With one of them, the pipeline may take as long as the
+/// slowest one (T'), but no longer than T*, beyond which a longer time saves nothing: T_opt =
+/// min(T*, T'). Every operation gets the slowest clock that is no slower than planned.
 #[derive(clap::Args)]
 pub struct Args<C: Costs> {
     #[command(flatten)]
@@ -32,10 +33,10 @@ pub struct Args<C: Costs> {
 /// How late another pipeline is.
 #[derive(clap::Args)]
 pub struct Straggler {
-    /// How many times longer the slowest pipeline takes than this one at full clock: 1.2
+    /// How many times as long the slowest pipeline takes as this one at full clock, such as 1.2
     #[arg(long, value_name = "DEGREE", value_parser = degree)]
     straggler: Option<f64>,
-    /// How long the slowest pipeline takes, in seconds
+    /// The same as a time: how long the slowest pipeline takes, in seconds
     #[arg(long, value_name = "S", value_parser = super::positive, conflicts_with = "straggler")]
     until: Option<f64>,
 }

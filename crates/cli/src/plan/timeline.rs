@@ -7,14 +7,14 @@ use super::lookup::Straggler;
 use super::{picture, saving, seconds};
 use crate::{Outcome, output};
 
-/// Draw an iteration at the full clock and as planned, coloured by power (the paper's Figure 1)
+/// Draw an iteration at the full clock and as planned, coloured by power (Perseus, Figure 1)
 #[derive(clap::Args)]
 pub struct Args<C: Costs> {
     #[command(flatten)]
     input: Input<C>,
     #[command(flatten)]
     straggler: Straggler,
-    /// The picture
+    /// The picture to write
     #[arg(long, value_name = "OUT.svg")]
     svg: PathBuf,
 }

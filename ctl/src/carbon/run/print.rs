@@ -21,17 +21,17 @@ pub enum Under {
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Under a scheduler")]
 pub struct Print {
-    /// Print what a scheduler is given to do the same, and start nothing
+    /// Print a script or manifest with which a scheduler does the same, and start nothing
     #[arg(long, value_enum, value_name = "WHERE")]
     pub print: Option<Under>,
-    /// The job's name there
+    /// The job's name in the scheduler
     #[arg(long, value_name = "NAME", default_value = "litd-carbon", value_parser = name, requires = "print")]
     name: String,
     /// Slurm: the nodes that the job's GPUs are on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "print")]
     nodes: u32,
-    /// Slurm: the CPU cores that come with each GPU, for data loaders and launchers [default: the cluster's, which may
-    /// be one core in all]
+    /// Slurm: the CPU cores per GPU, for data loaders and launchers [default: the cluster's, which
+    /// may be one core for the whole job]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "print")]
     cpus_per_gpu: Option<u32>,
     /// Slurm: the time limit, after which the job is queued again [default: the partition's]
@@ -45,11 +45,11 @@ pub struct Print {
         requires = "print"
     )]
     image: Option<String>,
-    /// Kubernetes: the claim of a persistent volume that has the profile and keeps --state and the checkpoints; relative
-    /// paths are paths on it
+    /// Kubernetes: the claim of a persistent volume with the profile, --state and the checkpoints;
+    /// relative paths begin there
     #[arg(long, value_name = "CLAIM", required_if_eq("print", "kubernetes"), value_parser = name, requires = "print")]
     claim: Option<String>,
-    /// Kubernetes: as what the nodes offer their GPUs
+    /// Kubernetes: the name of the nodes' GPU resource
     #[arg(
         long,
         value_name = "RESOURCE",
@@ -57,7 +57,7 @@ pub struct Print {
         requires = "print"
     )]
     gpu_resource: String,
-    /// Kubernetes: a Secret whose key of the provider's name has the token
+    /// Kubernetes: a Secret that has the token, under the provider's name as key
     #[arg(long, value_name = "SECRET", value_parser = name, requires = "print")]
     secret: Option<String>,
 }

@@ -17,13 +17,15 @@ use knobs::Lab;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// Lit Silicon: use cases, knobs and final caps, theirs, ours, the difference
+/// Lit Silicon: use cases, knobs and final caps, beside the paper's
 ///
-/// Ours are SIMULATED, on a node that was fitted to the paper's Table III and Figures 3 and 5. Each row is given for
-/// the paper's bare law and for litd as it is shipped. With --out a page and its pictures are written.
+/// Our numbers are SIMULATED, on a node that was fitted to the paper's Table III and Figures 3 and
+/// 5. Each row is given for the paper's bare law and for litd as it is shipped. With --out a page
+/// and its pictures are written.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only items whose name contains this, such as figure-12; the others are not simulated, so it takes less time
+    /// Only items whose name contains ITEM, such as figure-12; the others are not simulated, which
+    /// saves time
     #[arg(long, value_name = "ITEM")]
     what: Option<String>,
     /// Write the page lit-silicon.md and its pictures there

@@ -19,16 +19,17 @@ use workloads::{EIGHT_STAGES, FOUR_STAGES, LARGE, SCALES, THREE_D, Workload};
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// Perseus: savings of pipelines with and without stragglers, theirs, ours, the difference
+/// Perseus: savings of pipelines with and without stragglers, beside the paper's
 ///
-/// Its GPUs' times and energies are not published: ours are SIMULATED, of GPUs fitted to what is. Stages are as
-/// unequal as the paper's. With --out a page and its pictures are written.
+/// The paper does not publish times and energies of its GPUs: ours are SIMULATED, of GPUs that were
+/// fitted to public data. Stages are as unequal as the paper's. With --out a page and its pictures
+/// are written.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only items whose name contains this, such as table-6
+    /// Only items whose name contains ITEM, such as table-6
     #[arg(long, value_name = "ITEM")]
     what: Option<String>,
-    /// The folder with the facts of Kareus's artifact, whose frontiers a GPU was fitted to
+    /// The folder with data of Kareus's artifact, to whose frontiers a GPU was fitted
     #[arg(
         long,
         value_name = "DIR",

@@ -54,32 +54,36 @@ pub struct Explored {
     pub simulated: bool,
 }
 
-/// Plan which clock each microbatch has, and how its computations and communications overlap
+/// Plan the clock of each microbatch, and how its computations and communications overlap
 ///
-/// Kareus: a microbatch's two halves take turns, so that the communication of one runs beside computations of the
-/// other. How many SMs it has, with which computation it starts and the GPU's clock are chosen together, for each
-/// point of the iteration's time-energy frontier. Beside it stand the paper's baselines, as special cases of the
-/// same model. Energies are of all GPUs of one pipeline.
+/// Kareus: the two halves of a microbatch take turns, so that the communication of one runs beside
+/// computations of the other. For each point of the iteration's time-energy frontier, three things
+/// are chosen together: the number of SMs of a communication, the computation with which it starts,
+/// and the GPU's clock. The paper's baselines are printed beside it, as special cases of the same
+/// model. Energies are of all GPUs of one pipeline.
 #[derive(clap::Args)]
 #[command(after_help = S::EXAMPLES)]
 pub struct Args<S: Source> {
-    /// The job: JSON with "model", in the words of Hugging Face's config.json, and "training"
+    /// The job: JSON with "model", whose keys are those of Hugging Face's config.json, and
+    /// "training"
     #[arg(long, value_name = "JOB.json")]
     job: PathBuf,
-    /// The GPU: JSON with sms, clocks, stride, least_clock (Hz), most_sms, matrix_rate, link_rate; the
-    /// paper's A100 if not said
+    /// The GPU: JSON with sms, clocks, stride, least_clock (Hz), most_sms, matrix_rate, link_rate;
+    /// the paper's A100 if not given
     #[arg(long, value_name = "GPU.json")]
     gpu: Option<PathBuf>,
-    /// SMs that the communication library takes by itself: what nanobatching, a baseline, has
+    /// SMs of communications in the baseline nanobatching, where the communication library chooses
+    /// them
     #[arg(long, value_name = "SMS", default_value_t = 24)]
     library_sms: u32,
     /// The unit of time, in ms
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = positive)]
     unit: f64,
-    /// Show the plan with the least energy that takes no longer, in s; the fastest plan if not said
+    /// Show the plan with the least energy among those that take at most this time, in s; the
+    /// fastest plan if not given
     #[arg(long, value_name = "S", value_parser = positive, conflicts_with = "within_energy")]
     within_time: Option<f64>,
-    /// Show the fastest plan that uses no more, in J
+    /// Show the fastest plan among those that use at most this energy, in J
     #[arg(long, value_name = "J", value_parser = positive)]
     within_energy: Option<f64>,
     /// Write every point of every frontier: method,time_s,energy_J
@@ -92,8 +96,8 @@ pub struct Args<S: Source> {
     /// artifact's clocks (freqs_pipeline_1.py) or partitions (scheds_pipeline_1.py); may be given several times
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
-    /// Plan nothing, but hold searches with so many seeds against all results, and against searches without each
-    /// pass
+    /// Make no plan, but compare searches with this many seeds with all results, and with searches
+    /// without each pass
     #[arg(long, value_name = "SEEDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     judge: Option<u32>,
     #[command(flatten)]
