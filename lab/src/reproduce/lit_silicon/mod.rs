@@ -19,9 +19,9 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 
 /// Lit Silicon: use cases, knobs and final caps, beside the paper's
 ///
-/// Our numbers are SIMULATED, on a node that was fitted to the paper's Table III and Figures 3 and
-/// 5. Each row is given for the paper's bare law and for litd as it is shipped. With --out a page
-/// and its pictures are written.
+/// Our numbers are SIMULATED, on a node that was fitted to Table III and to Figures 3 and 5 of the
+/// paper. Each row is given for the paper's bare law and for litd as it is shipped. With --out a
+/// page and its pictures are written.
 #[derive(clap::Args)]
 pub struct Args {
     /// Only items whose name contains ITEM, such as figure-12; the others are not simulated, which
