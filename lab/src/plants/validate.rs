@@ -146,12 +146,12 @@ fn render(report: &Report) -> String {
     ));
     for (number, note) in notes.iter().enumerate() {
         let text = format!("note {}: {note}", number + 1);
-        lines.extend(output::wrap(&text, 100));
+        lines.extend(output::wrap(&text, 80));
     }
     lines.push("\nnot in the data, so not validated:".to_owned());
     lines.extend(report.not_in_the_data.iter().map(|it| format!("- {it}")));
     lines.extend(table(&report.paper));
-    lines.extend(output::wrap(report.paper_limits, 100));
+    lines.extend(output::wrap(report.paper_limits, 80));
     lines.join("\n") + "\n"
 }
 

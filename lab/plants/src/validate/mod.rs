@@ -295,13 +295,14 @@ fn periods(polls: &[Poll]) -> Vec<f64> {
 /// is so.
 fn notes(file: &str, name: &str) -> Option<&'static str> {
     const IDLER: &str = "The recorded jobs leave their GPUs idle more than training that fills them. \
-        The family has such jobs too, but is drawn denser where caps bind: elsewhere no cap matters.";
+        The family has such jobs too, but has more in which caps bind: in the others no cap matters.";
     const PHASES: &str = "MLPerf's power moves with phases of many seconds (start-up, evaluation), which \
-        no plant has; what a plant shows is its iterations against samples every 2 s.";
+        no plant has; a plant's variation is that of its iterations, sampled every 2 s.";
     match (file, name) {
         ("longhorn_sgemm", "draw below the limit" | "spread of that between GPUs (sd)") => Some(
-            "The family takes the width of all limiters that were read of (0.4 to 5 %: Zeus, B300, \
-             A40), and GPUs that current holds below their cap; Longhorn's is one limiter at one cap.",
+            "The family has the width of all limiters that were found in publications (0.4 to 5 %: Zeus, \
+             B300, A40), and GPUs that a current limit holds below their cap; Longhorn's is one limiter at \
+             one cap.",
         ),
         ("longhorn_sgemm", "slowest has the lowest clock") => Some(
             "A plant's noise from launch to launch is smaller than its GPUs' differences in clock, \
@@ -315,8 +316,8 @@ fn notes(file: &str, name: &str) -> Option<&'static str> {
              widest weigh most in a regression over all.",
         ),
         ("longhorn_sgemm", "correlation of pace between halves") => Some(
-            "One less a thousandth or two on both sides: it is noise over the spread of silicon, and \
-             nodes with wide silicon are commoner here, as are quieter ones.",
+            "Both are below 1 by one or two thousandths: that is noise relative to the spread of silicon. \
+             Nodes with a wide spread, and quiet ones, are more frequent in the family.",
         ),
         ("longhorn_sgemm", "correlation of draw with pace") => Some(
             "By how much a plant's limiter misses the cap has nothing to do with its pace; in \
@@ -358,12 +359,12 @@ fn notes(file: &str, name: &str) -> Option<&'static str> {
 pub const NOT_IN_THE_DATA: [&str; 8] = [
     "GPUs of one training job on eight-GPU nodes with clocks, temperatures and kernel times together",
     "MI300X under load, its limiter, and any GPU's TDC, HBM or voltage-regulator limits",
-    "the limiter's window, lag and dead band (bursts of B300 were read, not copied)",
+    "the limiter's window, lag and dead band (bursts of B300 are in publications, and not in the data)",
     "contention between transfers and kernels, by class, clock or GPU",
-    "power of links, and what a collective that waits draws",
+    "power of links, and of a collective that waits",
     "clocks of kernel classes within an iteration on more than one GPU",
-    "fans, inlet temperatures and where a GPU stands in its node",
-    "CPUs' power in training, and what they lose below it",
+    "fans, inlet temperatures and the place of a GPU in its node",
+    "power of CPUs in training, and what they lose below it",
 ];
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl Bare<'_> {
             ),
             trend(
                 "III",
-                "power that cpu-slosh adds gains less than it costs",
+                "throughput that cpu-slosh adds is less than the power that it adds, in per cent",
                 more > 0.0 && more < watts,
                 format!(
                     "beyond gpu-realloc throughput {:+.2} points, power {:+.2} points",
