@@ -28,6 +28,7 @@ use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
+use crate::hanging::Hanging;
 use crate::hub::{Hub, Shared};
 use crate::listening::{BindError, Cleanup, Listening};
 use crate::locks::{DeviceLocks, Taken};
@@ -211,6 +212,8 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     let (hub, answers) = assemble(Core::new, &config, found, clock, store, baseline)?;
     let subordinate_ids = &config.shell.ingest.subordinate_ids;
     hub.borrow_mut().set_owners(owners::read(subordinate_ids));
+    hub.borrow_mut()
+        .wait_for(Hanging::noted(&config.shell.locks()));
     let mut life = Life::new(hub.clone(), answers, signals);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();

@@ -20,6 +20,7 @@ use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::devices::Devices;
+use crate::hanging::Hanging;
 use crate::kill_switch;
 use crate::logging;
 use crate::node_power::NodePowerFile;
@@ -48,6 +49,8 @@ pub struct Hub {
     presence: Presence,
     baseline: Option<BaselineFile>,
     node_power: NodePowerFile,
+    /// Processes of earlier daemons that still wait for a driver.
+    hanging: Vec<Hanging>,
     hostname: String,
     /// The hash of the configuration in force.
     configuration: String,
@@ -93,6 +96,7 @@ impl Hub {
             presence,
             baseline,
             node_power,
+            hanging: Vec::new(),
             hostname,
             configuration,
             stopped: false,
@@ -101,6 +105,18 @@ impl Hub {
             end: Rc::new(Notify::new()),
             changed: Rc::new(Notify::new()),
         }
+    }
+
+    /// Keeps to the undo journal for as long as these processes of earlier daemons hang. Call it before [`Hub::begin`].
+    pub fn wait_for(&mut self, hanging: Vec<Hanging>) {
+        for process in &hanging {
+            log::warn!(
+                "process {} of an earlier litd is being killed and can't end, because a driver does not answer: what it \
+                 has asked for may still be done, and is undone then",
+                process.pid
+            );
+        }
+        self.hanging = hanging;
     }
 
     /// Sends nothing to systemd: this core runs before or after the daemon's life.
@@ -473,6 +489,10 @@ impl Hub {
     /// Once a second: checks files, sockets, the bus and the like.
     fn look_around(&mut self) {
         self.look_at_processes();
+        self.hanging.retain(Hanging::still);
+        if !self.hanging.is_empty() {
+            self.handle(Event::PredecessorHangs);
+        }
         self.core.store().keep_locks();
         if let Some(told) = logging::begins_to_drop() {
             self.handle(Event::Outside(told));

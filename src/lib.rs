@@ -22,6 +22,7 @@ pub mod config;
 mod control;
 pub mod daemon;
 pub mod devices;
+mod hanging;
 mod home;
 pub mod hub;
 mod ingest;

@@ -19,6 +19,8 @@ use litd_files as files;
 pub enum Locked {
     /// The lock is ours.
     Ours(File),
+    /// The lock is ours, in the place of the one of this process, which is being killed and can't end.
+    Inherited(File, u32),
     /// Another process has the lock: the file, to read that process's note about itself.
     Taken(File),
 }
@@ -38,11 +40,11 @@ pub fn lock(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Lock
             // Another daemon has replaced this file.
             Ok(()) => file = open()?,
             Err(TryLockError::WouldBlock) => {
-                let new = match is_held_by_the_dying(&file) {
-                    true => take_place(path, &open)?,
-                    false => None,
+                let new = match dying_holder(&file) {
+                    Some(pid) => take_place(path, pid, &open)?,
+                    None => None,
                 };
-                return Ok(new.map_or(Locked::Taken(file), Locked::Ours));
+                return Ok(new.unwrap_or(Locked::Taken(file)));
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -52,7 +54,11 @@ pub fn lock(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Lock
 
 /// Replaces a lock whose holder is being killed by a locked file. If several processes do that, the first one
 /// wins, and the others find its lock.
-fn take_place(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Option<File>> {
+fn take_place(
+    path: &Path,
+    pid: u32,
+    open: impl Fn() -> io::Result<File>,
+) -> io::Result<Option<Locked>> {
     let Some(directory) = path.parent() else {
         return Ok(None);
     };
@@ -63,8 +69,8 @@ fn take_place(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Op
     }
     let there = open()?;
     match there.try_lock() {
-        Ok(()) => return Ok(Some(there)),
-        Err(TryLockError::WouldBlock) if is_held_by_the_dying(&there) => {}
+        Ok(()) => return Ok(Some(Locked::Ours(there))),
+        Err(TryLockError::WouldBlock) if dying_holder(&there) == Some(pid) => {}
         Err(_) => return Ok(None),
     }
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
@@ -79,15 +85,15 @@ fn take_place(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Op
          place is taken",
         path.display()
     );
-    Ok(Some(new))
+    Ok(Some(Locked::Inherited(new, pid)))
 }
 
-/// Whether the process that has a file locked is being killed, and does not run any more.
-pub fn is_held_by_the_dying(file: &File) -> bool {
+/// The process that has a file locked, if it is being killed and does not run any more.
+pub fn dying_holder(file: &File) -> Option<u32> {
     // A process's note in its lock may be old; the kernel's word counts.
-    let holder = file.metadata().ok();
-    let holder = holder.and_then(|about| Held::now(Path::new("/proc")).pid_of(&about));
-    holder.is_some_and(is_dying)
+    let about = file.metadata().ok()?;
+    let holder = Held::now(Path::new("/proc")).pid_of(&about)?;
+    is_dying(holder).then_some(holder)
 }
 
 /// Whether every thread of a process has ended or will end as soon as its system call returns.
@@ -155,7 +161,7 @@ mod tests {
         let pid = Held::now(Path::new("/proc")).pid_of(&held.metadata().unwrap());
         // On some file systems the kernel's numbers differ: then no lock is replaced.
         assert!(pid.is_none_or(|pid| pid == std::process::id()));
-        assert!(!is_held_by_the_dying(&held));
+        assert_eq!(dying_holder(&held), None);
         assert!(matches!(lock(&path, open), Ok(Locked::Taken(_))));
         drop(held);
         assert!(matches!(lock(&path, open), Ok(Locked::Ours(_))));

@@ -11,6 +11,7 @@
 //! /run/litd/devices/0000:85:00.0.journal      -> /var/lib/litd
 //! /run/litd/devices/0000:85:00.0.journal-id   the journal's id
 //! /run/litd/devices/cpu0.short-term           what powercap has found of a socket's two limits
+//! /run/litd/devices/4711.hanging              a dead litd's process that still waits for a driver
 //! ```
 //!
 //! At every moment a link that has an id points to a journal with that id: the journal gets another id
@@ -28,6 +29,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use thiserror::Error;
 
+use crate::hanging::Hanging;
 use crate::lock::{self, Locked};
 use crate::state::named;
 use litd_files as files;
@@ -303,6 +305,10 @@ fn lock(directory: &Path, state: &Path, address: &str) -> Result<File, Refusal> 
     let locked = lock::lock(&path, || open(&path)).map_err(failed)?;
     let mut file = match locked {
         Locked::Ours(file) => file,
+        Locked::Inherited(file, pid) => {
+            Hanging::note(directory, pid).map_err(failed)?;
+            file
+        }
         Locked::Taken(file) => {
             let address = address.to_owned();
             let holder = holder(file);
@@ -398,18 +404,22 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
     Ok(found)
 }
 
-/// Whether a litd that has died has left the limits of a CPU socket on record here: reading the socket gives back what
-/// is left of its own.
+/// The CPU sockets whose limits a litd that has died has left on record here: reading a socket gives back what is left
+/// of its own.
 #[must_use]
-pub fn has_limits_of_the_dead(directory: &Path) -> bool {
+pub fn limits_of_the_dead(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut sockets = entries.filter_map(|entry| {
+    let sockets = entries.filter_map(|entry| {
         let name = entry.file_name();
         name.to_str()?
             .strip_suffix(powercap::KEPT)
             .map(str::to_owned)
     });
-    sockets.any(|address| !is_locked(directory, &address))
+    let mut dead: Vec<String> = sockets
+        .filter(|address| !is_locked(directory, address))
+        .collect();
+    dead.sort();
+    dead
 }
 
 /// Whether a running process has a device's lock in this directory.
@@ -420,7 +430,7 @@ fn is_locked(directory: &Path, address: &str) -> bool {
         .open(directory.join(address));
     file.is_ok_and(|file| {
         let locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-        locked && !lock::is_held_by_the_dying(&file)
+        locked && lock::dying_holder(&file).is_none()
     })
 }
 

@@ -19,6 +19,7 @@ use crate::daemon::{
     raise_limits, store_in,
 };
 use crate::devices::Found;
+use crate::hanging::Hanging;
 use crate::hub::Shared;
 use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
@@ -128,6 +129,29 @@ pub enum Leftover {
         /// The cause.
         cause: Box<DaemonError>,
     },
+    /// A process may still change a cap.
+    #[error(
+        "{} keeps its entries: process {pid} of an earlier litd is being killed and can't end, because a driver does \
+         not answer, and what it has asked for may still be done. Once it is gone, `litd restore` or the next start \
+         looks once more",
+        journal.display()
+    )]
+    Hanging {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The process.
+        pid: u32,
+    },
+    /// A CPU socket's second limit is not restored.
+    #[error(
+        "the short-term limit of {} is not restored: its driver does not take it; `litd restore` or the next start \
+         tries again",
+        addresses.join(", ")
+    )]
+    ShortTerm {
+        /// The CPU sockets.
+        addresses: Vec<String>,
+    },
     /// A journal that can't be used.
     #[error("{}: {cause}", journal.display())]
     Unreadable {
@@ -191,14 +215,40 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     }
     // Devices are read when they are found, and reading a socket gives back a limit that an override has left half
     // changed: no journal names that.
-    if plan.places.is_empty() && !locks::has_limits_of_the_dead(&config.shell.locks()) {
+    let locks = config.shell.locks();
+    if plan.places.is_empty() && locks::limits_of_the_dead(&locks).is_empty() {
         if plan.left.is_empty() {
             log::info!("nothing to restore");
         }
         return Leftovers(plan.left).or_nothing();
     }
-    let left = on_one_thread(async { plan.carry_out(&config).await })?;
+    let mut left = on_one_thread(async { plan.carry_out(&config).await })?;
+    left.extend(still_to_come(own, &locks));
+    left.extend(short_term_of_the_dead(own, &locks));
     Leftovers(left).or_nothing()
+}
+
+/// The processes of earlier daemons that may still change caps in this journal.
+fn still_to_come(own: &Path, locks: &Path) -> Vec<Leftover> {
+    let journal = state::journal(own);
+    let is_owed = matches!(owed(own), Ok(Some(_)));
+    let hanging = Hanging::noted(locks).into_iter().filter(|_| is_owed);
+    let left = |it: Hanging| Leftover::Hanging {
+        journal: journal.clone(),
+        pid: it.pid,
+    };
+    hanging.map(left).collect()
+}
+
+/// The CPU sockets whose limits are still on record although no journal names them.
+fn short_term_of_the_dead(own: &Path, locks: &Path) -> Option<Leftover> {
+    let named = owed(own)
+        .ok()
+        .flatten()
+        .map_or_else(Vec::new, |it| it.entries);
+    let mut addresses = locks::limits_of_the_dead(locks);
+    addresses.retain(|address| !named.iter().any(|entry| entry.address == *address));
+    (!addresses.is_empty()).then_some(Leftover::ShortTerm { addresses })
 }
 
 /// Undoes what is on record, whatever caps the configuration wants to be left behind. The caller has the lock of the
@@ -408,6 +458,8 @@ async fn give_back(
     let damaged = owed(place).ok().flatten().and_then(|it| it.damaged);
     let (hub, answers) = assemble(Core::restoring, config, found, Clock::Kernel, store, None)?;
     hub.borrow_mut().silence();
+    hub.borrow_mut()
+        .wait_for(Hanging::noted(&config.shell.locks()));
     let mut life = Life::new(hub.clone(), answers, Signals::catch()?);
     hub.borrow_mut().begin();
     life.stop();

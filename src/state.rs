@@ -103,7 +103,7 @@ impl Lock {
             locked => locked,
         };
         let mut file = match locked {
-            Ok(Locked::Ours(file)) => file,
+            Ok(Locked::Ours(file) | Locked::Inherited(file, _)) => file,
             Ok(Locked::Taken(file)) => {
                 let holder = holder(file);
                 return Err(StateError::Held { file: path, holder });

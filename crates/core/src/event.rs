@@ -119,6 +119,9 @@ pub enum Event<'a> {
     },
     /// A device has returned after it was gone, or was bound to another driver; seen without opening it.
     Returned(DeviceId),
+    /// A process of an earlier litd that is being killed still waits for a driver, and what it has asked for may still
+    /// be done. The shell says so once a second for as long as it is so.
+    PredecessorHangs,
     /// GPUs on the bus, by address, that were not there when litd looked for devices.
     Unmanaged(BTreeSet<String>),
     /// A kill switch has appeared, and why, in words; `None`: it is gone.

@@ -147,6 +147,18 @@ impl Landing {
         }
     }
 
+    /// The caps, other than the one found, that a predecessor may be about to set for as long as it hangs.
+    pub fn of_one_that_hangs(caps: Vec<Watts>, until: Nanos) -> Self {
+        Self {
+            until,
+            caps,
+            is_away: true,
+            source: Source::Log,
+            last: None,
+            most: None,
+        }
+    }
+
     /// The predecessor's last write to a device that holds another cap. Either it was done and undone by others,
     /// or it is still to come; nobody can tell, so the others make room for it unless the device holds that cap as
     /// its driver `rounds` it. An earlier failed write may still be done as well.

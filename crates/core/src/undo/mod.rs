@@ -93,7 +93,7 @@ impl<S: Store> Core<S> {
             unit.found = Some(entry.found);
             return;
         };
-        let until = self.started + LATE;
+        let until = self.predecessor + LATE;
         if self.now < until {
             let rounds = |cap: Watts| unit.rounds(cap, reading.cap);
             let late = Landing::of_predecessor(entry, reading.cap, rounds, until);
@@ -158,6 +158,24 @@ impl<S: Store> Core<S> {
                 };
                 self.note(note.device(&address));
                 self.forget_entry(&address);
+            }
+        }
+    }
+
+    /// A process of a predecessor's waits for a driver, for however long: until half a minute after it has ended any
+    /// cap in the journal may turn up.
+    pub(crate) fn predecessor_hangs(&mut self) {
+        self.predecessor = self.now;
+        let until = self.now + LATE;
+        for entry in self.writer.entries() {
+            let is_away = |cap: &Watts| !cap.is_same_cap(entry.found);
+            let caps: Vec<Watts> = entry.ours.iter().copied().filter(is_away).collect();
+            let unit = self.devices.called(&entry.address);
+            if let Some(unit) = unit.and_then(|device| self.devices.get_mut(device))
+                && !caps.is_empty()
+            {
+                let late = Landing::of_one_that_hangs(caps, until);
+                unit.landing = Landing::merged(unit.landing.take(), Some(late));
             }
         }
     }
@@ -292,7 +310,7 @@ impl<S: Store> Core<S> {
     /// A predecessor's writes to closed devices, which are not read, are over once none can be late any more: from
     /// then on those devices count as all closed ones do.
     pub(crate) fn forget_late_of_closed(&mut self) {
-        if !self.recovered || self.now < self.started + LATE {
+        if !self.recovered || self.now < self.predecessor + LATE {
             return;
         }
         let closed = |unit: &Unit| {

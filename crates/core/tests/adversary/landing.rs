@@ -175,3 +175,32 @@ fn cap_by_hand_after_a_crash() {
     node.start();
     stopped_after_a_minute(node);
 }
+
+/// The dead litd's process waits in its driver for over a minute, through a restore and a stop, before the write is
+/// done: whoever runs meanwhile is told that it hangs.
+#[test]
+fn after_a_minute_because_the_dead_hangs() {
+    let mut node = failed_write(100);
+    node.out_of_order = true;
+    node.kill();
+    node.start();
+    hangs(&mut node, 40);
+    let all = [
+        "0000:01:00.0",
+        "0000:02:00.0",
+        "0000:03:00.0",
+        "0000:04:00.0",
+    ];
+    assert!(node.stops_and_keeps(&all), "{:?}", node.log);
+    node.start();
+    hangs(&mut node, 70);
+    stopped_after_a_minute(node);
+}
+
+/// Time passes, and a process of an earlier litd hangs.
+fn hangs(node: &mut Node, seconds: u32) {
+    for _ in 0..seconds {
+        node.event(Event::PredecessorHangs);
+        node.pass(1.0);
+    }
+}
