@@ -74,19 +74,9 @@ impl Held {
     /// The process that has a file locked.
     #[must_use]
     pub fn pid_of(&self, file: &Metadata) -> Option<u32> {
-        let id = format!(
-            "{:02x}:{:02x}:{}",
-            major(file.dev()),
-            minor(file.dev()),
-            file.ino()
-        );
-        self.list.lines().find_map(|line| {
-            // 7: FLOCK ADVISORY WRITE 4711 00:1a:815 0 EOF; a waiting one: 7: -> FLOCK ...
-            let mut words = line.split_whitespace().skip(1);
-            let is_lock = words.next() == Some("FLOCK");
-            let (pid, place) = (words.nth(2)?, words.next()?);
-            (is_lock && place == id).then(|| pid.parse().ok())?
-        })
+        let id = id_of(file);
+        let mut lines = self.list.lines();
+        lines.find_map(|line| pid_in(line, &id))
     }
 
     fn of_file(&self, file: PathBuf) -> Option<Holder> {
@@ -101,6 +91,37 @@ impl Held {
             state,
         })
     }
+}
+
+/// A file as the kernel's lists of locks name it.
+fn id_of(file: &Metadata) -> String {
+    let (device, inode) = (file.dev(), file.ino());
+    format!("{:02x}:{:02x}:{inode}", major(device), minor(device))
+}
+
+/// The process that has this file locked by a line of the kernel's, if the line is about that.
+fn pid_in(line: &str, id: &str) -> Option<u32> {
+    // 7: FLOCK ADVISORY WRITE 4711 00:1a:815 0 EOF; a waiting one: 7: -> FLOCK ...
+    let mut words = line.split_whitespace().skip(1);
+    let is_lock = words.next() == Some("FLOCK");
+    let (pid, place) = (words.nth(2)?, words.next()?);
+    (is_lock && place == id).then(|| pid.parse().ok())?
+}
+
+/// Whether this process has a file locked, by what the kernel tells of its descriptors. The list of all locks would
+/// tell too, but any user can make that so long that reading it takes minutes.
+#[must_use]
+pub fn has_locked(proc: &Path, pid: u32, file: &Metadata) -> bool {
+    let id = id_of(file);
+    let each = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+    // Of a process whose first thread has ended the others still have the descriptors.
+    let threads = each(proc.join(format!("{pid}/task")));
+    let mut descriptors = threads.flat_map(|thread| each(thread.path().join("fdinfo")));
+    descriptors.any(|descriptor| {
+        let about = fs::read_to_string(descriptor.path()).unwrap_or_default();
+        let mut locks = about.lines().filter_map(|line| line.strip_prefix("lock:"));
+        locks.any(|line| pid_in(line.trim_start(), &id).is_some())
+    })
 }
 
 #[cfg(test)]
@@ -140,5 +161,20 @@ mod tests {
             "1: FLOCK ADVISORY WRITE 42 {id} 0 EOF\n1: -> FLOCK ADVISORY WRITE 7 {id} 0 EOF\n"
         );
         assert_eq!(said(&line).unwrap(), "process 42 (backup)");
+    }
+
+    #[test]
+    fn a_process_is_asked_for_its_own_locks() {
+        let directory = tempfile::tempdir().unwrap();
+        let proc = Path::new("/proc");
+        let file = fs::File::create(directory.path().join("lock")).unwrap();
+        let about = file.metadata().unwrap();
+        let own = std::process::id();
+        assert!(!has_locked(proc, own, &about));
+        file.try_lock().unwrap();
+        // On some file systems the kernel's numbers differ.
+        let told = Held::now(proc).pid_of(&about).is_some();
+        assert_eq!(has_locked(proc, own, &about), told);
+        assert!(!has_locked(proc, u32::MAX, &about));
     }
 }

@@ -101,7 +101,7 @@ Examples:
   litlab demo --scenario thermal-straggler     where doing nothing is right
   litlab demo --measure leaf                   a job whose hooks time modules
   litlab demo --stay                           a daemon to play with
-  litlab demo --stay --accept-any              the same, and jobs of yours attach to it
+  litlab demo --stay --accept-any              the same; your own jobs attach
   litlab demo --json | jq '.policies[0]'       for scripts";
 
 /// The user ended the live view.

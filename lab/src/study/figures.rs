@@ -25,11 +25,56 @@ pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A picture, or why there is none.
 pub type Drawn<T> = Result<T, Box<dyn Error>>;
 
-/// What one law did.
+/// What one law did in all of its runs, which differ by the seed.
 pub struct Line {
     pub law: Law,
-    /// Iterations and values; a value stays until the next, as caps do.
-    pub points: Vec<(f64, f64)>,
+    /// In order; values stay until the next step, as caps do.
+    pub steps: Vec<Step>,
+}
+
+/// A quantity from an iteration on: the median of all runs, the least and the most.
+#[derive(Clone, Copy)]
+pub struct Step {
+    pub at: f64,
+    pub middle: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Line {
+    /// Of each run's iterations and values, which stay until the run's next; up to the iteration `last`.
+    pub fn of(law: Law, runs: &[Vec<(f64, f64)>], last: f64) -> Self {
+        let mut changes: Vec<f64> = runs.iter().flatten().map(|point| point.0).collect();
+        changes.push(last);
+        changes.sort_by(f64::total_cmp);
+        changes.dedup();
+        let value = |run: &Vec<(f64, f64)>, at: f64| {
+            let before = run.iter().rev().find(|point| point.0 <= at);
+            before.map(|point| point.1)
+        };
+        let step = |at: f64| {
+            let mut values: Vec<f64> = runs.iter().filter_map(|run| value(run, at)).collect();
+            values.sort_by(f64::total_cmp);
+            Some(Step {
+                at,
+                middle: *values.get(values.len() / 2)?,
+                least: *values.first()?,
+                most: *values.last()?,
+            })
+        };
+        let steps = changes.into_iter().filter_map(step).collect();
+        Self { law, steps }
+    }
+
+    /// One of the values as a staircase.
+    fn staircase(&self, value: impl Fn(&Step) -> f64) -> Vec<(f64, f64)> {
+        let mut points: Vec<(f64, f64)> = Vec::with_capacity(2 * self.steps.len());
+        for step in &self.steps {
+            points.extend(points.last().map(|&(_, before)| (step.at, before)));
+            points.push((step.at, value(step)));
+        }
+        points
+    }
 }
 
 /// What both laws did in one case, in the order in which they are named.
@@ -90,19 +135,21 @@ pub fn around(values: impl Iterator<Item = f64>) -> Range<f64> {
     low - more..high + more
 }
 
-/// A quantity over iterations (the paper's Figures 9 to 11).
-pub fn over_iterations(title: &str, quantity: &str, lines: &[Line]) -> Drawn<String> {
+/// A quantity over iterations (the paper's Figures 9 to 11): each law's median over the seeds, in a band from the least
+/// to the most; and where the best caps there are would be.
+pub fn over_iterations(title: &str, quantity: &str, lines: &[Line], best: f64) -> Drawn<String> {
     picture(SIZE, |area| {
         let (top, body) = area.split_vertically(HEADER);
         header(&top, title, &laws())?;
-        let points = || lines.iter().flat_map(|line| &line.points);
-        let across = 0.0..points().map(|point| point.0).fold(1.0, f64::max);
+        let steps = || lines.iter().flat_map(|line| &line.steps);
+        let last = steps().map(|step| step.at).fold(1.0, f64::max);
+        let values = steps().flat_map(|step| [step.least, step.most]);
         let mut chart = ChartBuilder::on(&body)
             .margin(8)
             .margin_right(20)
             .x_label_area_size(36)
             .y_label_area_size(58)
-            .build_cartesian_2d(across, around(points().map(|point| point.1)))?;
+            .build_cartesian_2d(0.0..last, around(values.chain([best])))?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -114,13 +161,18 @@ pub fn over_iterations(title: &str, quantity: &str, lines: &[Line]) -> Drawn<Str
             .label_style((FONT, 12))
             .draw()?;
         for line in lines {
-            let mut steps = Vec::with_capacity(2 * line.points.len());
-            for &(at, value) in &line.points {
-                steps.extend(steps.last().map(|&(_, before)| (at, before)));
-                steps.push((at, value));
-            }
-            chart.draw_series(LineSeries::new(steps, colour(line.law).stroke_width(2)))?;
+            let mut band = line.staircase(|step| step.least);
+            band.extend(line.staircase(|step| step.most).into_iter().rev());
+            chart.draw_series([Polygon::new(band, colour(line.law).mix(0.2))])?;
         }
+        for line in lines {
+            let middle = line.staircase(|step| step.middle);
+            chart.draw_series(LineSeries::new(middle, colour(line.law).stroke_width(2)))?;
+        }
+        let optimum = [(0.0, best), (last, best)];
+        chart.draw_series(DashedLineSeries::new(optimum, 6, 4, BLACK.mix(0.6).into()))?;
+        let label = ("optimum", (FONT, 12).into_font().color(&BLACK.mix(0.6)));
+        chart.draw_series([Text::new(label.0, (last * 0.01, best), label.1)])?;
         Ok(())
     })
 }

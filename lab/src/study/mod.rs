@@ -270,39 +270,36 @@ fn rows(
     Ok(rows)
 }
 
-/// Throughput and power over iterations, both laws in one picture (the paper's Figures 9 to 11).
+/// Throughput and power over iterations, both laws and the optimum in one picture (the paper's Figures 9 to 11).
 fn draw(out: &Path, name: &str, rows: &[Row], settings: &Settings) -> Outcome {
     let period = f64::from(settings.config.calibration.sampling_period);
     let last = f64::from(settings.samples);
     for laws in rows.chunks(Law::ALL.len()) {
         let Some(first) = laws.first() else { continue };
         let line = |row: &Row, value: &dyn Fn(&run::Finished, usize) -> f64| {
-            let run = &row.runs[0];
-            let mut points: Vec<(f64, f64)> = (0..run.path.len())
-                .map(|at| (f64::from(run.path[at].0) * period, value(run, at)))
-                .collect();
-            if let Some(end) = points.last().copied() {
-                points.push((last * period, end.1));
-            }
-            Line {
-                law: row.law,
-                points,
-            }
+            let points = |run: &run::Finished| {
+                let at = |at: usize| (f64::from(run.path[at].0) * period, value(run, at));
+                (0..run.path.len()).map(at).collect()
+            };
+            let runs: Vec<Vec<(f64, f64)>> = row.runs.iter().map(points).collect();
+            Line::of(row.law, &runs, last * period)
         };
         let throughput = |run: &run::Finished, at: usize| run.path[0].2.time / run.path[at].2.time;
         let power = |run: &run::Finished, at: usize| run.path[at].2.power / run.path[0].2.power;
         let stem = format!("{name}-{}-{}", first.name.replace(' ', "-"), first.policy);
         let title = format!("{}, {}", first.name, first.policy);
-        for (what, value) in [
+        let (start, best) = (&first.runs[0].path[0].2, &first.reference.best.outcome);
+        for (what, value, best) in [
             (
                 "throughput",
                 &throughput as &dyn Fn(&run::Finished, usize) -> f64,
+                start.time / best.time,
             ),
-            ("power", &power),
+            ("power", &power, best.power / start.power),
         ] {
             let lines: Vec<_> = laws.iter().map(|row| line(row, value)).collect();
             let quantity = format!("{what}, of the start");
-            let svg = figures::over_iterations(&title, &quantity, &lines)?;
+            let svg = figures::over_iterations(&title, &quantity, &lines, best)?;
             write(out, &format!("{stem}-{what}.svg"), &svg)?;
         }
     }

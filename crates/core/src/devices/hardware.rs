@@ -501,11 +501,18 @@ impl<S: Store> Core<S> {
     /// A foreign cap was set, and stays; `found` was to be restored before. A failed write, or a predecessor's,
     /// may still be done on top of it: then the foreign cap is restored, so it enters the journal now.
     fn leave_to_them(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
+        if let Some(unit) = self.devices.get_mut(device) {
+            // The device that had failed answers again, with a cap that somebody set on purpose.
+            unit.standing.take();
+        }
+        self.journal_over(device, found, theirs);
+    }
+
+    /// The journal has somebody else's cap as the one found from now on, and the late writes that may replace it.
+    pub(crate) fn journal_over(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        // The device that had failed answers again, with a cap that somebody set on purpose.
-        unit.standing.take();
         let address = unit.address().to_owned();
         self.forget_entry(&address);
         let Some(unit) = self.devices.get_mut(device) else {

@@ -157,7 +157,14 @@ impl<S: Store> Core<S> {
                     ),
                 };
                 self.note(note.device(&address));
-                self.forget_entry(&address);
+                // A failed write of the predecessor's may still be done, and replace it.
+                let now = self.now;
+                match same && self.writer.late(&address).any(|late| late.until > now) {
+                    true => self.journal_over(device, Some(entry.found), held),
+                    false => {
+                        self.forget_entry(&address);
+                    }
+                }
             }
         }
     }

@@ -42,6 +42,7 @@ td{white-space:nowrap}th{font-weight:600;font-size:.85rem;vertical-align:bottom}
 td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:7rem}
 .key span{display:inline-block;margin-right:.8rem}.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
 dl{display:grid;grid-template-columns:auto 1fr;gap:.3rem .8rem;margin:.8rem 0}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
+tr:has(strong) td{background:#d55e0022}
 .verdict{font-size:1.15rem;border-left:.3rem solid #d55e00;padding-left:.8rem}
 @media print{body{max-width:none;font-size:10pt;padding:0}figure,tr{break-inside:avoid}h2{break-after:avoid}
 table{display:table;width:100%}td,th{white-space:normal;font-size:8pt}}
