@@ -15,8 +15,9 @@ use crate::state::StateError;
 
 /// Balances the power caps of a GPU training node.
 ///
-/// Without a command litd runs as a daemon until it is stopped, and then restores the caps found (or
-/// holds caps, if caps.on_exit says so). systemd starts it; `litctl` sends it commands.
+/// Without a command litd runs as a daemon until it is stopped, and then restores the caps found (or,
+/// with caps.on_exit = "hold", lowers them as far as caps.safe_budget needs). systemd starts it;
+/// `litctl` sends it commands.
 #[derive(Debug, Parser)]
 #[command(name = "litd", version, max_term_width = 100)]
 #[command(
@@ -40,6 +41,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Restore the caps that a dead daemon has left changed (exit status 0 also if there are none)
+    ///
+    /// systemd runs this after each end of the daemon. It reads the undo journal, restores the caps found
+    /// (or holds caps, as caps.on_exit says) and unlocks clocks. Foreign caps stay. While a daemon runs it
+    /// changes nothing and ends with status 1: use `litctl restore`. Status 1 also means that a cap could
+    /// not be restored, and 2 that the configuration is wrong; the message has the device and the reason.
     Restore,
     Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key

@@ -14,8 +14,8 @@ use crate::{Outcome, output};
 /// List each device's cap and its bounds, or set one cap by hand
 ///
 /// litd checks a cap set by hand against the device's range and the budget, if one is set, writes
-/// it and reads it back. From then on it is the cap found: litd steers from it, restores it after
-/// steering, and leaves it when litd ends. litd refuses while it steers a job on the device. Root and
+/// it and reads it back. From then on it is the cap found: steering begins with it, and litd restores
+/// it after steering and when litd ends. litd refuses while it steers a job on the device. Root and
 /// litd's admin group may set caps.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
@@ -43,7 +43,7 @@ enum Action {
 const EXAMPLES: &str = "\
 Examples:
   litctl caps                  list
-  litctl caps set gpu3 650     the cap of gpu3 while nothing is steered";
+  litctl caps set gpu3 650     set the cap of gpu3, on which litd steers no job";
 
 /// Reads a number of watts, as people write it.
 pub fn watts(text: &str) -> Result<Watts, &'static str> {

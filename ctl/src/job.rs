@@ -23,9 +23,8 @@ const ANSWER: Duration = Duration::from_millis(1700);
 /// Tell litd that a scheduler's job begins or has ended
 ///
 /// For Prolog and Epilog of Slurm, and other schedulers' scripts. Takes 2 s at most and never fails a
-/// job: errors are one line on standard error, and the exit status is 0 (with --strict: 1). Each of
-/// the two commands may come twice, late or not at all without harm. Root and litd's admin group may
-/// do this.
+/// job: errors are one line on standard error, and the exit status is 0 (with --strict: 1). It does no
+/// harm if one of the two commands comes twice, late or never. Root and litd's admin group may do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -57,12 +56,12 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Which {
-    /// The job's name: slurm-1234, pod-UID, or a number (of Slurm's) [default: slurm- and
-    /// $SLURM_JOB_ID]
+    /// The job's name: slurm-1234, pod-UID, or the number of a Slurm job [default:
+    /// slurm-$SLURM_JOB_ID]
     #[arg(value_name = "JOB")]
     id: Option<String>,
-    /// GPUs of the job: numbers, names, addresses or UUIDs [default for the job of $SLURM_JOB_ID:
-    /// $SLURM_JOB_GPUS]
+    /// GPUs of the job: numbers, names, addresses or UUIDs [default: $SLURM_JOB_GPUS, if JOB is the
+    /// one of $SLURM_JOB_ID]
     #[arg(long = "gpu", value_name = "GPU", value_delimiter = ',')]
     gpus: Vec<String>,
     /// Exit with status 1 if litd has not carried the command out

@@ -11,10 +11,10 @@ use crate::{Outcome, output};
 /// Play the recorded traces of a job's ranks to the daemon of this node, as if the job ran
 ///
 /// Each rank connects to the daemon's ingest socket as its hook would, reports every recorded
-/// iteration in the time that it took, and sends the kernels of those that the daemon asks for. A trace
-/// without marks of iterations counts as one iteration. Of a job on several nodes play the ranks of
-/// one node: if the traces name the ranks of collectives, litd can determine whether that node waits
-/// for the others.
+/// iteration in the time that it took, and sends the kernels of iterations that the daemon asks for. A trace
+/// without marks of iterations counts as one iteration. If the job ran on several nodes, play only the
+/// ranks of one node: if the traces name the ranks of collectives, litd can determine whether that node
+/// waits for the others.
 ///
 /// The daemon accepts only processes that use their GPU. `litlab replay` needs no GPU: it plays
 /// traces to a daemon of its own on a simulated node.

@@ -29,7 +29,7 @@ pub struct Args {
     /// Process ids
     #[arg(value_name = "PID")]
     pids: Vec<u32>,
-    /// All processes of a job of the scheduler, such as slurm-1234 or pod-UID
+    /// All processes of this job of the scheduler: slurm-1234 or pod-UID, for example
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
     /// The number of iterations, if a process steps optimizers of PyTorch's; all begin at the same one

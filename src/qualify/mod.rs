@@ -46,9 +46,9 @@ const CLOCK_SHARE: f64 = 0.5;
 /// Stop litd first. For each device in turn litd reads the sensors, lowers the cap by a few watts, reads it
 /// back, and sets the cap found again. No cap is set above the one found or below the floor. Every write is
 /// in the daemon's undo journal before it is made. Everything is undone at the end, on Ctrl-C, on a signal,
-/// at the time limit, and as soon as a process begins to use a GPU. If this program is killed, `litd restore`
-/// or the next start of litd undoes everything. A device that can't be tested safely is not written to, and
-/// the report says why.
+/// at the time limit, and as soon as a process other than that of --load-pid begins to use a GPU. If this
+/// program is killed, `litd restore` or the next start of litd undoes everything. A device that can't be tested
+/// safely is not written to, and the report says why.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXIT)]
 pub struct Args {
@@ -78,7 +78,8 @@ Exit status:
   0  every device that was written to did what litd needs; with --dry-run: the test could be run
   1  the test could not be run
   2  the command line or the configuration is wrong
-  3  refused, and nothing was written: litd runs or is off, a process uses a GPU, or a dead litd has left caps changed
+  3  refused, and nothing was written: litd runs, a kill switch or mode = \"off\" is set, a process
+     uses a GPU, or a dead litd has left caps changed
   4  a device failed, which the report names; caps are as they were found
   5  stopped before its end; caps are as they were found
   6  a cap may not be as it was found: the report says which, and `litd restore` tries again";

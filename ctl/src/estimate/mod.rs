@@ -32,8 +32,8 @@ use table::{Input, Rules};
 ///
 /// Reads tables of nvidia-smi, amd-smi or any monitoring, or a Prometheus with dcgm-exporter, AMD's
 /// device-metrics-exporter or litd. Works without litd on the nodes, and changes nothing. Prints per
-/// node and for the fleet what limits the GPUs, how far apart their speeds are at the cap, an upper
-/// bound of each policy's gain, GPUs to repair, and the questions that the data leave open.
+/// node and for the fleet what limits the GPUs, how far apart their speeds are while caps limit them, an
+/// upper bound of each policy's gain, GPUs to repair, and the questions that the data leave open.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -50,8 +50,8 @@ pub struct Args {
         hide_default_value = true
     )]
     columns: Wanted,
-    /// The node of tables that have no column for it [default: the file's name; for files of one name with the names
-    /// of folders in which they differ]
+    /// The node's name, for tables that have no column for it [default: the file's name; if several files have that
+    /// name, with the names of their folders]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     #[command(flatten)]

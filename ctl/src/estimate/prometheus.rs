@@ -53,7 +53,7 @@ pub struct Options {
         hide_default_value = true
     )]
     matching: String,
-    /// The length of the time, which ends at --until
+    /// How long a time to read, up to --until
     #[arg(long, value_name = "SPAN", requires = "prometheus", default_value = "24h", value_parser = span)]
     last: i64,
     /// The end, Unix seconds or RFC 3339 [default: now]

@@ -12,9 +12,9 @@ use crate::{Outcome, caps, output};
 /// Show, grant or end the lease of a fleet controller
 ///
 /// A lease sets a mode, a budget or both for some seconds, and is renewed by granting it again. When
-/// it ends, the configured mode and budget are in force again, and caps.safe_budget if that is set. A controller may use
-/// HTTP instead: PUT /v1/lease on the control socket. Root and litd's admin group may grant and end
-/// leases.
+/// it ends, the configured mode is in force again, and as budget the lower one of caps.budget (or
+/// `litctl budget`) and caps.safe_budget. A controller may use HTTP instead: PUT /v1/lease on the
+/// control socket. Root and litd's admin group may grant and end leases.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -57,7 +57,7 @@ Examples:
   litctl lease grant --seconds 300 --budget 4800         at most 4,800 W for 5 minutes
   litctl lease grant --seconds 3600 --mode off           litd is off for an hour
   litctl lease end
-  litctl lease follow /etc/litd/fleet.toml               renew it as a file says, without end
+  litctl lease follow /etc/litd/fleet.toml               renew it while the file grants it
   curl --unix-socket /run/litd/control.sock -X PUT http://litd/v1/lease \\
       -d '{\"controller\": \"fleet\", \"seconds\": 300, \"budget\": 4800}'";
 

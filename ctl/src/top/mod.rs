@@ -21,7 +21,7 @@ use view::View;
 ///
 /// Shows for each device its cap, as a bar from the lowest to the highest cap that litd would set,
 /// its power, and its lead: how much earlier it started its kernels than the last GPU did. Needs a
-/// terminal, and has no JSON: use `litctl --json status` in scripts.
+/// terminal, and refuses --json: use `litctl --json status` in scripts.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

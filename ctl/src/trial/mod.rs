@@ -10,8 +10,9 @@ use crate::{Outcome, output};
 
 /// Measure on a running job whether balancing pays
 ///
-/// Blocks with the caps found (A) and with the balanced caps (B) alternate on a job that litd
-/// steers. Four blocks are a quad, whose order, ABBA or BAAB, is drawn at random; budget, policy and
+/// Blocks with the caps found (A) and with the balanced caps (B: those with which the job has
+/// converged) alternate on a job that litd steers. Four blocks are a quad, whose order, ABBA or BAAB, is
+/// drawn at random; budget, policy and
 /// sampling are the same in all. Each block is measured for at least 5 minutes after the caps have
 /// settled. Only the report of a complete trial says "saved" or "faster"; all else is an estimate.
 #[derive(clap::Args)]
