@@ -45,8 +45,8 @@ use crate::{Outcome, output};
 /// Find the GPU that the others wait for, in the kernel traces of a job's ranks
 ///
 /// Prints a verdict (which rank the others wait for, and why), how sure it is, what to look at
-/// next, and how much shorter an iteration would be without that. Then the evidence, and for each
-/// rank its kernels, waits, overlap and lead. docs/analyze.md explains the answers.
+/// next, and how much shorter an iteration would be with the cause mended. Then the evidence, and
+/// for each rank its kernels, waits, overlap and lead. docs/analyze.md explains the answers.
 ///
 /// Reads one file per rank, or several ranks in one file, plain or compressed with gzip or zstd:
 /// Kineto JSON (PyTorch), Perfetto, rocpd, JSON and CSV (rocprofv3), rocprof's db, JSON and CSV,
@@ -68,8 +68,8 @@ pub struct Args {
     /// straggler if no collective shows who waits
     #[arg(long, value_enum, default_value_t)]
     aggregation: How,
-    /// The ranks of the files, in the order of the files. For a file that holds several GPUs give a
-    /// rank for each GPU, in the order of the device numbers
+    /// The ranks of the files, one for each file in their order. For a file that holds several GPUs
+    /// give a rank for each GPU, in the order of the device numbers
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_name = "R,R,…", value_parser = one_of_ranks)]
     ranks: Vec<u32>,
     /// Read only these GPUs of files that hold several, by the labels of their devices (0, 1 ...)
@@ -79,8 +79,8 @@ pub struct Args {
     /// class (computation, communication, fused or copy). Its rows are tried before litctl's own
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Refuse traces if less than this fraction of the kernels matches on all ranks; below 0.8 no
-    /// cause is named
+    /// Refuse traces if less than this fraction of a rank's kernels matches on all ranks; the rank
+    /// with fewest kernels counts. If less than 0.8 match, no cause is named
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
     /// Analyze one iteration: the N of ProfilerStep#N, or counted from 0 with --cut-at

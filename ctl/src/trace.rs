@@ -19,10 +19,11 @@ use crate::{Outcome, output};
 ///
 /// For processes of PyTorch 2.7 or later with KINETO_USE_DAEMON=1 in their environment, if litd has
 /// attach.kineto = true. Without PID or --job this lists the processes that can be traced. A process
-/// gets the request within 5 s, records, and writes a file; litctl moves that here as trace_PID.json,
-/// or trace_rankN_PID.json if a launcher has set the rank. That takes 5 to 12 s, and more for long
-/// traces. PyTorch records operators meanwhile, too, which slows the process down. `litctl analyze`
-/// reads the files. Root may do this. litd's admin group may request traces, but not move the files.
+/// gets the request within 5 s, records, and writes a file; litctl moves the file into --into as
+/// trace_PID.json, or trace_rankN_PID.json if a launcher has set the rank. That takes 5 to 12 s, and
+/// more for long traces. While a process records, PyTorch also follows its operators, with --host or
+/// without, which slows the process down. `litctl analyze` reads the files. Root may do all of this.
+/// litd's admin group may request traces, but not move the files.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -32,13 +33,15 @@ pub struct Args {
     /// All processes of this job of the scheduler: slurm-1234 or pod-UID, for example
     #[arg(long, value_name = "JOB")]
     job: Option<String>,
-    /// The number of iterations, if a process steps optimizers of PyTorch's; all begin at the same one
+    /// How many iterations are recorded if the processes call step() of an optimizer of PyTorch's; all
+    /// processes begin with the same iteration
     #[arg(long, value_name = "N", default_value_t = 3)]
     iterations: u32,
-    /// The time in milliseconds, if a process steps none, as in inference
+    /// How many milliseconds are recorded if a process has no such optimizer, as in inference
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     milliseconds: u32,
-    /// Also record launches of kernels and operators: the files are longer, and show late hosts
+    /// Also write operators and launches of kernels into the files: these are longer, and show late
+    /// hosts
     #[arg(long)]
     host: bool,
     /// The folder that the traces are moved to

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use litd_cli::{Outcome, output};
 
-/// Try litd without a GPU: everything here runs on a SIMULATED node.
+/// Try litd without a GPU, and repeat its studies: nodes and jobs are SIMULATED.
 #[derive(Parser)]
 #[command(name = "litlab", version, max_term_width = 100, after_help = EXIT)]
 struct Cli {
@@ -52,7 +52,7 @@ enum Command {
 
 const EXIT: &str = "\
 Exit status:
-  0    it was done
+  0    the command did what it was asked
   2    the command line or a file is wrong, or something could not be done
   130  the user stopped it before its end";
 /// The exit status of what was asked wrongly, or could not be done.

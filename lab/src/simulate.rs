@@ -24,8 +24,9 @@ use litd_cli::{Outcome, output};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Args {
-    /// Workload: JSON with `kernels` (name, work_ms, clock_bound, needs) and `collectives`
-    /// (name, transfer_ms, after_start_of)
+    /// Workload: JSON with `kernels` (name; work_ms at the reference clock; clock_bound, the share
+    /// of it that follows the clock; needs, the index of a collective that must end first) and
+    /// `collectives` (name; transfer_ms; after_start_of, the index of the kernel that starts it)
     #[arg(long, value_name = "FILE", required_unless_present = "parallel")]
     workload: Option<PathBuf>,
     /// In place of --workload, a transformer whose ranks divide the work: pp2tp4 is two stages of
@@ -58,8 +59,8 @@ pub struct Args {
     /// Also write the iteration as profiler files, one per rank: DIR/rank0.json.gz and so on
     #[arg(long, value_name = "DIR")]
     write_kineto: Option<PathBuf>,
-    /// What the files contain: all kernels, as a profiler records them, or what a hook measures
-    /// without a profiler, with waits included
+    /// What the files contain: all kernels, as a profiler records them; or pieces, as a hook times
+    /// them without a profiler, whose times include waits
     #[arg(long = "as", value_enum, default_value_t, requires = "write_kineto")]
     told: Told,
 }

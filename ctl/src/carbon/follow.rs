@@ -37,7 +37,8 @@ pub struct Args {
     /// Hours up to this intensity, in g/kWh, are clean (with prices: cheap)
     #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     clean: Intensity,
-    /// Hours from this intensity on, in g/kWh, are dirty (with prices: expensive)
+    /// Hours from this intensity on, in g/kWh, are dirty (with prices: expensive). Between --clean
+    /// and --dirty the budget is linear
     #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     dirty: Intensity,
     /// The budget while the signal is stale or lost [default: the lease ends, and caps.safe_budget

@@ -41,7 +41,7 @@ use crate::{Outcome, caps, output};
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The number of GPUs
-    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     gpus: u32,
     /// Measure only this configuration, as TP,PP,DP; may be given several times [default: all whose
     /// product is --gpus]

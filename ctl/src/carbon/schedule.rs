@@ -45,13 +45,14 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
     /// The deadline, in hours after the start [default: 1.25 times the time of the fastest
-    /// configuration, rounded up to whole hours, or its whole windows if those end later]
+    /// configuration, rounded up to whole hours; or the end of that configuration's last window, if
+    /// that is later]
     #[arg(long, value_name = "D", value_parser = input::hours)]
     deadline_hours: Option<Seconds>,
     /// The policy that chooses configurations
     #[arg(long, value_enum)]
     policy: Policy,
-    /// Which emissions count
+    /// Which kind of carbon intensity counts
     #[arg(
         long,
         value_name = "direct|lifecycle|marginal",

@@ -43,7 +43,8 @@ pub struct Source {
     /// provider's name]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Which emissions count, or the price [default: direct for a file, else the provider's first]
+    /// Which kind of carbon intensity counts, or price [default: direct for a file, else the
+    /// provider's first]
     #[arg(long, value_name = "direct|lifecycle|marginal|price")]
     factor: Option<Factor>,
     /// Keep a provider's values and forecasts of the last weeks in this folder, so that the last
@@ -51,7 +52,7 @@ pub struct Source {
     /// run uses --state]
     #[arg(long, value_name = "DIR", requires = "provider")]
     history: Option<PathBuf>,
-    /// How many hours after its step began a value is stale
+    /// A value is stale so many hours after the beginning of the step for which it holds
     #[arg(long, value_name = "HOURS", default_value = "2", value_parser = input::hours)]
     stale_hours: Seconds,
 }

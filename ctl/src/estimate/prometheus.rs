@@ -56,7 +56,7 @@ pub struct Options {
     /// How long a time to read, up to --until
     #[arg(long, value_name = "SPAN", requires = "prometheus", default_value = "24h", value_parser = span)]
     last: i64,
-    /// The end, Unix seconds or RFC 3339 [default: now]
+    /// The end of that time, as Unix seconds or RFC 3339 [default: now]
     #[arg(long, value_name = "TIME", requires = "prometheus", value_parser = end)]
     until: Option<i64>,
     /// The time between two samples: the scrape interval, or more

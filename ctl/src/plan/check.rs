@@ -14,7 +14,7 @@ use crate::{Outcome, output};
 ///
 /// Reads the plan contract (JSON) and both Python literals of Kareus's public artifact
 /// (freqs_pipeline_N.py, scheds_pipeline_N.py), which are parsed and never run. With --schedule a
-/// plan must have exactly what that schedule runs, in its order.
+/// plan must have the instructions of that schedule and no others, in the schedule's order.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -35,7 +35,7 @@ pub struct Args {
     /// The job's name in litd; needed if litd has several jobs
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// The job's rank of litd's rank 0, if each node counts its ranks from 0
+    /// The rank in the whole job of this node's rank 0, if each node counts its ranks from 0
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     first_rank: u32,
     /// How often litd is asked, in seconds

@@ -26,14 +26,15 @@ pub struct Args {
     /// Tables of kernels: CSV, gzipped or not
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
     table: Vec<PathBuf>,
-    /// The kind of the rows, if neither columns nor names tell it
+    /// The kind of the rows, if neither columns nor names tell it: gemm, context-attention,
+    /// generation-attention, moe, all-reduce, layer or request
     #[arg(long, value_parser = files::kind)]
     kind: Option<Kind>,
     /// Fit one half of the rows only, by shape group; `evaluate --half test` predicts the other
     #[arg(long, value_name = "train|test", value_parser = files::half_named)]
     half: Option<Half>,
-    /// Fit constants only: the file is smaller, and predictions far from measured shapes are as
-    /// good
+    /// Fit constants only, without corrections: the file is smaller, predictions near measured
+    /// shapes are worse, and those far from them are the same
     #[arg(long)]
     analytic: bool,
     /// Where the calibration is written

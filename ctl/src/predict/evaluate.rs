@@ -26,7 +26,8 @@ pub struct Args {
     /// The table: CSV, gzipped or not
     #[arg(long, value_name = "FILE")]
     table: PathBuf,
-    /// The kind of the rows, if neither columns nor name tell it
+    /// The kind of the rows, if neither columns nor name tell it: gemm, context-attention,
+    /// generation-attention, moe, all-reduce, layer or request
     #[arg(long, value_parser = files::kind)]
     kind: Option<Kind>,
     /// The file of a calibration, written by `litctl predict calibrate` (--fitted of `run`);
@@ -49,7 +50,7 @@ pub enum Way {
     Analytic,
     /// The longer of computing and moving data, both at their peaks
     Roofline,
-    /// Proportional to the number of operations, with a constant
+    /// A constant plus a time proportional to the number of operations
     Linear,
     /// Analytic latency, and the power limit as power
     Tdp,

@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "B,B,…", value_delimiter = ',', default_value = "1,2,3,4,5,6,7,8",
           value_parser = billions)]
     billions: Vec<f64>,
-    /// The folder to write into; made if it is not there
+    /// The folder to write into; it is created if missing
     #[arg(long, value_name = "DIR", default_value = "carbon-profiles")]
     out: PathBuf,
 }

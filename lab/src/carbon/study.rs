@@ -58,7 +58,7 @@ pub struct Scope {
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub offsets: u64,
-    /// Which emissions count
+    /// Which kind of carbon intensity counts
     #[arg(
         long,
         value_name = "direct|lifecycle|marginal",
@@ -71,7 +71,7 @@ pub struct Scope {
     /// What an hour of a GPU costs, without its power
     #[arg(long, value_name = "PRICE", default_value_t = 2.0, value_parser = price)]
     pub gpu_hour: f64,
-    /// The folder to write into; made if it is not there
+    /// The folder to write into; it is created if missing
     #[arg(long, value_name = "DIR", default_value = "carbon-study")]
     pub out: PathBuf,
 }
@@ -81,7 +81,8 @@ const WEEK: f64 = 168.0;
 
 const EXAMPLES: &str = "\
 Example:
-  litlab carbon study --trace US-CAL-CISO_2024-05_06.csv --forecast US-CAL-CISO_2024-05_06_forecast96h.csv \\
+  litlab carbon study --trace US-CAL-CISO_2024-05_06.csv \\
+      --forecast US-CAL-CISO_2024-05_06_forecast96h.csv \\
       --month 2024-05 --billions 1,4,8";
 
 pub fn billions(text: &str) -> Result<f64, &'static str> {

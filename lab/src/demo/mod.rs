@@ -33,8 +33,8 @@ use run::{Frame, Run, Summary, Watched};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The policy: gpu-red, gpu-realloc, cpu-slosh, or observe [default: the three that the
-    /// scenario is about]
+    /// The policy: gpu-red, gpu-realloc, cpu-slosh, or observe [default: each of the first three,
+    /// or those that the scenario names]
     #[arg(long, value_name = "POLICY")]
     policy: Option<Policy>,
     /// A scenario file, or the name of a shipped one (see --list-scenarios)
@@ -57,11 +57,12 @@ pub struct Args {
     /// with one policy [default: gpu-red]
     #[arg(long, conflicts_with_all = ["svg", "in_process"])]
     stay: bool,
-    /// With --stay: leave the last two GPUs to processes of yours, on a laptop without GPUs too
+    /// With --stay: the simulated job leaves the last two GPUs free, and processes of your user can
+    /// attach there as ranks, even on a machine without GPUs
     #[arg(long, requires = "stay")]
     accept_any: bool,
-    /// Run the loop in this process instead of in a daemon behind its sockets: the same caps,
-    /// sooner
+    /// Run the loop in this process instead of in a daemon behind its sockets, which is faster and
+    /// gives the same caps
     #[arg(long)]
     in_process: bool,
     /// List the shipped scenarios

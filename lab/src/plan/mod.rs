@@ -12,8 +12,9 @@ use synthetic::Synthetic;
 
 /// Plan a training pipeline's clocks, on SIMULATED measurements
 ///
-/// The commands of `litctl plan` on simulated measurements, and Perseus' emulation. The output
-/// shows how the solver behaves, not the savings of a real pipeline.
+/// The commands of `litctl plan` on simulated measurements, and Perseus' emulation of many GPUs
+/// from times of single ones. The output shows how the solver behaves, not the savings of a real
+/// pipeline.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

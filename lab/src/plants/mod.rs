@@ -9,7 +9,7 @@ use litd_cli::Outcome;
 
 /// Inspect the family of SIMULATED nodes on which laws are judged
 ///
-/// The author of these plants had not read the laws, but public data, literature and the interface.
+/// The author of these plants knew public data, literature and the interface, and not the laws.
 /// Each assumption is a dimension with a range and a source (docs/plants.md).
 #[derive(clap::Args)]
 pub struct Args {

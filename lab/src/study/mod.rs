@@ -29,7 +29,7 @@ mod knobs;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The folder to write into; made if it is not there
+    /// The folder to write into; it is created if missing
     #[arg(long, value_name = "DIR", default_value = "study")]
     out: PathBuf,
     /// Runs per node, policy and law, each with its own noise
@@ -39,8 +39,8 @@ pub struct Args {
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Only this node or event, of the parts family (besides its draws), levelling, loud and
-    /// tracking
+    /// Only this node (or event, in tracking) of levelling, loud and tracking, and of family, whose
+    /// draws are run as well
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`

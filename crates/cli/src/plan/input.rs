@@ -49,17 +49,18 @@ pub struct Input<C: Costs> {
 /// The graph, and the units of its costs.
 #[derive(clap::Args)]
 pub struct Graphing {
-    /// The graph, as CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO
+    /// The graph, as CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO; needed
+    /// without --schedule
     #[arg(long, value_name = "DAG.csv", conflicts_with_all = ["schedule", "microbatches", "chunks"])]
     dag: Option<PathBuf>,
-    /// The graph of a pipeline schedule
+    /// The graph is that of this pipeline schedule; needed without --dag
     #[arg(long, requires = "microbatches", value_parser = schedules())]
     schedule: Option<String>,
     /// Microbatches of an iteration
     #[arg(long, value_name = "M")]
     microbatches: Option<u32>,
-    /// The pipeline's number of GPUs [default: from the stages of the profile or the graph; needed
-    /// with --spec and --schedule]
+    /// The pipeline's number of stages, each on one GPU [default: as in the profile or the graph;
+    /// needed with --spec and --schedule]
     #[arg(long, value_name = "N")]
     stages: Option<u32>,
     /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not given

@@ -44,7 +44,7 @@ pub struct Args {
     /// Tokens to train in all, such as 8e9
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
-    /// The deadline, in hours after the first start
+    /// The deadline, in hours after the first start; another value at a restart moves the deadline
     #[arg(long, value_name = "D", value_parser = input::hours)]
     deadline_hours: Seconds,
     /// A file in which the job writes how many tokens its last checkpoint has
@@ -59,7 +59,7 @@ pub struct Args {
     /// How many seconds a checkpoint may take before the job is ended
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = input::seconds)]
     grace: Seconds,
-    /// How often the job may fail without a new checkpoint in between
+    /// After so many failures of the job without a new checkpoint in between, litctl gives up
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     failures: u32,
     /// After how many hours without a new checkpoint, by the wall clock, the job is taken to hang,

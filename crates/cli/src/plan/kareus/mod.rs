@@ -68,8 +68,10 @@ pub struct Args<S: Source> {
     /// "training"
     #[arg(long, value_name = "JOB.json")]
     job: PathBuf,
-    /// The GPU: JSON with sms, clocks, stride, least_clock (Hz), most_sms, matrix_rate, link_rate;
-    /// the paper's A100 if not given
+    /// The GPU: JSON with sms; clocks (lowest and highest), stride (from a clock to the next) and
+    /// least_clock (the lowest that is searched), in Hz; most_sms (for a communication); matrix_rate
+    /// (FLOP/s) and link_rate (bytes/s to another GPU) of its data sheet. The paper's A100 if not
+    /// given
     #[arg(long, value_name = "GPU.json")]
     gpu: Option<PathBuf>,
     /// SMs of communications in the baseline nanobatching, where the communication library chooses
