@@ -245,7 +245,7 @@ fn trends(all: &[Trend]) -> String {
 fn numbers(items: &[Item]) -> String {
     let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.2}"));
     let mut table =
-        "\n| item | what | theirs | ours | difference | unit | note |\n|---|---|---|---|---|---|---|\n"
+        "\n| item | what | the paper | ours | difference | unit | note |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
     for it in items {
         table += &format!(

@@ -22,7 +22,7 @@ pub(super) const KERNELS: [(&str, &str, &str); 3] = [
     (
         "f_attn_op",
         "f.out_proj",
-        "other overlap on other GPUs, between 0 and 100 %",
+        "overlap that differs between GPUs, from 0 to 100 %",
     ),
     (
         "b_mlp_dp",
@@ -314,7 +314,7 @@ impl Characterised {
             items.push(Item::ours(
                 "figure-7",
                 format!(
-                    "{}: part of kernels that GPU {} starts last, but for an iteration's first tenth",
+                    "{}: share of kernels that GPU {} starts last, without an iteration's first tenth",
                     node.name, node.straggler
                 ),
                 "",

@@ -211,7 +211,7 @@ fn warm_up(lab: &Lab) -> Vec<Item> {
             shown.join(", ")
         );
         let what = format!(
-            "gpu-realloc, {}: throughput gained, most less least",
+            "gpu-realloc, {}: throughput gained, greatest less least",
             hand.name()
         );
         items.push(Item::ours("figure-11", what, "points", most - least, note));

@@ -20,13 +20,15 @@ writes this page; a test compares the two. **All numbers in the columns \"ours\"
   there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's.
 - **Laws.** The *bare law* is Algorithms 1 to 3 of the paper without any stopping rule. *litd* is the model law as
   shipped, with its stopping rules. Both have Table II's defaults, except for the one knob that a row names.
-- **Gains** compare the mean of the last five samples with that of the last five samples of the warm-up. In rows that
-  change the warm-up or the sampling period, the warm-up of the defaults is used.
-- **Convergence** follows the paper's 99.5 % rule, on raw samples where the paper has rolling means of power; in 0
-  samples means from the first sample after the warm-up on. CV is the standard deviation / mean from then on.
-- **Intervals.** Table III and section VIII-A have the mean of eight seeds and its 95 % interval (Student), which is of
-  noise on one simulated node and says nothing about other nodes. Other rows are one run; their noise shows in rows that
-  should not differ from each other.
+- **Gains** compare the mean of the last five samples with that of the last five samples of the warm-up. Rows that
+  change the warm-up or the sampling period are compared with the warm-up of the run with the defaults.
+- **Convergence** (the paper's 99.5 % rule): throughput has converged at the first sample with 99.5 % of its greatest
+  value; power, at the first with 100.5 % of its least value, counted without the samples before at 99.5 % of its
+  greatest or more. We take single samples, the paper rolling means of power. In 0 samples: at the first after the
+  warm-up. CV is the standard deviation / mean from then on.
+- **Intervals.** Table III and section VIII-A have the mean of eight seeds and its 95 % interval (Student). It covers
+  noise on one simulated node, and not the differences between nodes. Every other row is one run, so small
+  differences between rows may be noise.
 
 The trends are those of the bare law, because that is the paper's law.
 ";

@@ -15,8 +15,9 @@ The tables and figures of the Perseus paper (Chung et al., SOSP 2024) beside wha
 writes this page; a test compares the two. **All numbers in the columns \"ours\" are SIMULATED**, because the paper does
 not publish the times and energies of its GPUs. In their place:
 
-- **Stages** are the paper's (Table 7): as many layers in each, with a head whose time fits the paper's ratios. For
-  Wide-ResNet only the ratio is known; its stages become longer evenly from the first to the last.
+- **Stages** have as many layers as the paper's (Table 7). The last one also has the model's head (its output layer),
+  whose time is chosen so that the ratio of longest to shortest stage is nearest to the paper's. For Wide-ResNet only
+  the ratio is known; its stages become longer evenly from the first to the last.
 - **Time and power by clock** are those of three GPUs that were fitted to public data
   (`planners/profiles/src/synthetic.rs`): an A100 SXM to the frontiers of Kareus's artifact (the residuals are in rows
   fit-a100-sxm), an A100 PCIe and an A40 to two averages of the paper each (sections 2.4 and 6.2.3).
@@ -25,7 +26,7 @@ not publish the times and energies of its GPUs. In their place:
   85 W (A40: 70 W).
 
 So the numbers to which a GPU was fitted agree because of the fit; all others show what the planner does. Savings are
-against everything at the full clock. The baselines EnvPipe, ZeusGlobal and ZeusPerStage are those of
+relative to a run with all GPUs at the full clock. The baselines EnvPipe, ZeusGlobal and ZeusPerStage are those of
 `planners/perseus/src/baselines.rs`.
 ";
 

@@ -343,12 +343,12 @@ fn frontiers(lab: &Lab) -> Fallible<Vec<Item>> {
             let (least, most) = dominated(emulated, &plans);
             items.push(Item::ours(
                 item,
-                format!("{name}: how much more {who} uses than Perseus in the same time, at most"),
+                format!("{name}: how much more {who} uses than Perseus in the same time, largest difference"),
                 "%",
                 most,
                 format!(
-                    "the paper: Perseus Pareto-dominates both. {least:.2} % at least over {} plans (below 0 by what whole \
-                     units of time and measured clocks cost Perseus); forwards and backwards share a curve here, which \
+                    "the paper: Perseus Pareto-dominates both. {least:.2} % is the smallest difference over {} plans (it \
+                     can be below 0, because whole units of time and measured clocks cost Perseus energy); forwards and backwards share a curve here, which \
                      favours ZeusPerStage",
                     plans.len()
                 ),

@@ -89,10 +89,10 @@ fn stragglers(lab: &Lab) -> Fallible<Vec<Trend>> {
     Ok(vec![
         Trend {
             table: "4",
-            what: "savings rise with a straggler's time, turn before 1.5, and wane".into(),
+            what: "savings rise with a straggler's time, are greatest below 1.5 times the full clock's, and then fall".into(),
             is_ours: turn == count && wane == count,
             numbers: format!(
-                "they turn at {}",
+                "greatest at {}",
                 peaks
                     .iter()
                     .map(|it| format!("{it:.2}"))
