@@ -105,7 +105,7 @@ macro_rules! dimensions {
 dimensions! {
     // Power and clock.
     Idle "idle-place" "" 0.0..1.0 Linear Data
-        "place of a GPU's idle power within its kind's range (see the kinds)";
+        "place of a GPU's idle power within the range of its kind";
         "MI300X idle 141 to 153 W; V100 pagerank 81 W; A100 82 to 92 W, B300 183 W (read)"
     Leakage "leakage-part" "" 0.3..0.6 Linear Assumed
         "part of idle power that is leakage and so follows temperature and voltage";
@@ -134,9 +134,9 @@ dimensions! {
         "part of a matrix product's time that follows the clock";
         "Longhorn sgemm: exponent of clock -1.00; training kernels assumed lower"
     AttentionBound "attention-clock-bound" "" 0.7..0.95 Linear Assumed
-        "the same of attention"; "assumed"
+        "part of attention's time that follows the clock"; "assumed"
     VectorBound "vector-clock-bound" "" 0.05..0.4 Linear Assumed
-        "the same of element-wise kernels and of the optimizer"; "assumed"
+        "part of the time of element-wise kernels and of the optimizer that follows the clock"; "assumed"
     ClassTracking "class-tracking" "" 0.0..1.0 Linear Literature
         "how far clocks follow classes within an iteration: 0 one clock, 1 each class at its own";
         "B300 step: mean 1724, lowest 1545 MHz, 12 % (read)"
@@ -148,13 +148,13 @@ dimensions! {
         "how far short windows hold the class with most power to the cap, and not the mean of busy time";
         "A40 ResNet-18 slows at 100 W while its mean power is at or below other caps (Zeus)"
     Shortfall "limiter-shortfall" "" 0.004..0.05 Log Data
-        "by how much mean power misses the cap where it binds";
+        "by how much mean power stays below a cap that binds";
         "Longhorn sgemm 0.7 to 1.25 %; Zeus 0.94 to 1.00 of the limit; B300 0.4 to 1.5 % (read)"
     Overshoot "limiter-overshoot" "" -0.15..0.05 Linear Data
         "above 0, mean power exceeds the cap by this instead of falling short; below 0 it never does";
         "Zeus: power over limit where it binds 0.94 to 1.02; range of issue 21"
     ShortfallSpread "shortfall-spread" "" 0.0005..0.005 Log Data
-        "standard deviation of that between GPUs"; "Longhorn sgemm: 0.56 W of 300 W"
+        "standard deviation of limiter-shortfall between GPUs"; "Longhorn sgemm: 0.56 W of 300 W"
     FloorOvershoot "floor-overshoot" "" 0.0..0.09 Linear Data
         "by how much mean power exceeds the lowest cap; falls to 0 at 1.5 times that cap";
         "Zeus: A40 at 100 W 0.98/1.04/1.09"
@@ -171,7 +171,7 @@ dimensions! {
         "clock to which current (TDC) or the voltage regulator holds matrix products; above 1 never";
         "facts/hardware.md names PPT, TDC, HBM and VR limiters; levels assumed"
     CurrentSpread "current-limit-spread" "" 0.0..0.03 Linear Assumed
-        "standard deviation of that between GPUs: half-bound nodes"; "assumed"
+        "standard deviation of current-limit between GPUs, which gives half-bound nodes"; "assumed"
     HbmSlow "hbm-throttle" "" -0.3..0.1 Linear Assumed
         "by how much one GPU's memory is slower because it is hot; below 0 none is"; "assumed"
     // Silicon.
@@ -219,7 +219,7 @@ dimensions! {
         "by how much a transfer slows matrix products beside it";
         "Lee et al. (ISPASS 2025), cited by Lit Silicon: 18.9 % on average, up to 40 %"
     VectorContention "vector-contention" "" 0.5..1.6 Linear Assumed
-        "the same of memory-bound kernels, relative to that of matrix products"; "assumed"
+        "by how much a transfer slows memory-bound kernels beside it, relative to matrix products"; "assumed"
     WaitContention "wait-contention" "" 0.3..1.0 Linear Assumed
         "contention while a resident collective only waits, relative to while it transfers";
         "Lit Silicon, phase 3: leaders are slowed while they wait; size assumed"
@@ -256,15 +256,15 @@ dimensions! {
         "standard deviation of a GPU's pace from iteration to iteration, from its clocks";
         "Longhorn sgemm: launch noise 0.05 to 0.12 %"
     JobNoise "job-noise" "" 0.0005..0.028 Log Literature
-        "the same from data and host"; "StragglerAnalysis: 1.6 to 2.8 % (read); lower end assumed"
+        "standard deviation of a GPU's pace from iteration to iteration, from data and host"; "StragglerAnalysis: 1.6 to 2.8 % (read); lower end assumed"
     Memory "noise-memory" "" -0.2..0.6 Linear Data
-        "correlation of that noise with the iteration before";
+        "correlation of hardware-noise and job-noise with the iteration before";
         "Longhorn sgemm -0.20/0.10/0.43; StragglerAnalysis 0.13, 0.6 (read)"
     SharedNoise "shared-noise" "" 0.0002..0.01 Log Data
-        "standard deviation of what slows all GPUs at once";
+        "standard deviation of the noise that slows all GPUs at once";
         "Longhorn: pace residuals of neighbours correlate 0.49"
     Tail "heavy-tail" "" 0.0..1.0 Linear Data
-        "how much further off one kernel in fifty is"; "Longhorn sgemm residuals: kurtosis 6"
+        "by how much one kernel in fifty deviates more than kernel-noise makes it"; "Longhorn sgemm residuals: kurtosis 6"
     Pause "pause-rate" "" 0.0001..0.01 Log Data
         "chance per iteration that one GPU's host pauses for a tenth of it or more";
         "MLPerf Llama: kurtosis 34 in time (pauses)"
