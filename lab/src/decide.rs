@@ -20,11 +20,11 @@ pub struct Args {
     file: PathBuf,
 }
 
-const EXAMPLE: &str = r#"A case has the start of every kernel on every GPU, in any unit of time. In watts
-it has max_inc (by how much the straggler's cap rises at most), caps (before),
-tdp (the most for a GPU) and node_cap (the most for the sum). With the scale
-global, increases shrink as the greatest lead falls below global_max_before, the
-greatest so far; with local they do not:
+const EXAMPLE: &str = r#"A case has the start of every kernel on every GPU, in any unit of time. In
+watts it has max_inc (by how much the straggler's cap rises at most), caps
+(before), tdp (the most for a GPU) and node_cap (the most for the sum). With
+the scale global, increases shrink as the greatest lead falls below
+global_max_before, the greatest so far; with local they do not:
 
   echo '[{"starts": [[0, 9], [2, 12]], "aggregation": "sum",
     "max_inc": 15, "scale": "global", "global_max_before": 0,

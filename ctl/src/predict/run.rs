@@ -118,9 +118,9 @@ pub fn clock(share: f64) -> Result<f64, String> {
 
 /// Predict energy and latency of one configuration, operator by operator
 ///
-/// Prints TTFT and ETFT, the time and energy to the first output token, and TPOT and EPOT, the time
-/// and energy per further output token. Energies are of all GPUs together and per request. A
-/// configuration that does not fit into memory is reported.
+/// Prints TTFT and ETFT, the time and energy to the first output token (prefill), and TPOT and EPOT,
+/// the time and energy of decode per output token. Energies are of all GPUs together and per
+/// request. A configuration that does not fit into memory is reported.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Whole {

@@ -347,9 +347,9 @@ fn frontiers(lab: &Lab) -> Fallible<Vec<Item>> {
                 "%",
                 most,
                 format!(
-                    "the paper: Perseus Pareto-dominates both. {least:.2} % is the smallest difference over {} plans (it \
-                     can be below 0, because whole units of time and measured clocks cost Perseus energy); forwards and backwards share a curve here, which \
-                     favours ZeusPerStage",
+                    "the paper: Perseus Pareto-dominates both. {least:.2} % is the smallest difference over {} plans \
+                     (it can be below 0, because whole units of time and measured clocks cost Perseus energy); \
+                     forwards and backwards share a curve here, which favours ZeusPerStage",
                     plans.len()
                 ),
             ));
