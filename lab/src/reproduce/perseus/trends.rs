@@ -89,7 +89,8 @@ fn stragglers(lab: &Lab) -> Fallible<Vec<Trend>> {
     Ok(vec![
         Trend {
             table: "4",
-            what: "savings rise with a straggler's degree, are greatest below 1.5, and then fall".into(),
+            what: "savings rise with a straggler's degree, are greatest below 1.5, and then fall"
+                .into(),
             is_ours: turn == count && wane == count,
             numbers: format!(
                 "greatest at {}",
