@@ -23,7 +23,7 @@ use crate::{Outcome, output};
 pub struct Args {
     #[command(flatten)]
     socket: Socket,
-    /// The planner's address
+    /// The address of the planner's server, litd-planner
     #[arg(long, value_name = "URL", env = "LITD_PLANNER")]
     planner: Url,
     /// The planner's id of the job: what it answered to /register_job
