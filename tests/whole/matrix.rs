@@ -14,7 +14,7 @@ use Manner::{Anothers, Changed, Error, Gone, Nonsense};
 use Phase::{Discovery, Recovery, Restore};
 use Subject::{Configuration, Lock};
 
-/// A test, by its file below `tests` and its name, and the cells that it meets.
+/// A test, by its file beside this one and its name, and the cells that it meets.
 type Covers = (
     &'static str,
     &'static str,
@@ -23,12 +23,12 @@ type Covers = (
 
 const COVERED: &[Covers] = &[
     (
-        "whole/operation.rs",
+        "operation.rs",
         "of_two_daemons_started_at_once_one_runs",
         &[(Lock, Gone, Discovery), (Lock, Anothers, Discovery)],
     ),
     (
-        "whole/lock.rs",
+        "lock.rs",
         "a_lock_file_full_of_nonsense_is_a_lock_file",
         &[
             (Lock, Nonsense, Discovery),
@@ -37,42 +37,42 @@ const COVERED: &[Covers] = &[
         ],
     ),
     (
-        "whole/lock.rs",
+        "lock.rs",
         "a_lock_file_that_is_gone_is_made_anew",
         &[(Lock, Gone, Recovery), (Lock, Gone, Restore)],
     ),
     (
-        "whole/lock.rs",
+        "lock.rs",
         "restore_beside_a_daemon_is_refused",
         &[(Lock, Anothers, Restore)],
     ),
     (
-        "whole/directories.rs",
+        "directories.rs",
         "of_two_daemons_with_different_state_directories_the_second_is_refused",
         &[(Lock, Changed, Discovery)],
     ),
     (
-        "whole/directories.rs",
+        "directories.rs",
         "a_daemon_with_another_state_directory_starts_from_the_caps_found_first",
         &[(Lock, Changed, Recovery)],
     ),
     (
-        "whole/directories.rs",
+        "directories.rs",
         "restore_finds_the_journal_of_a_daemon_with_another_state_directory",
         &[(Lock, Changed, Restore)],
     ),
     (
-        "whole/restore.rs",
+        "restore.rs",
         "locks_that_can_not_be_taken_keep_from_steering_and_from_nothing_else",
         &[(Lock, Error, Discovery)],
     ),
     (
-        "whole/restore.rs",
+        "restore.rs",
         "a_daemon_on_a_read_only_state_directory_gives_back_and_observes",
         &[(Lock, Error, Recovery)],
     ),
     (
-        "whole/restore.rs",
+        "restore.rs",
         "restore_needs_a_journal_that_can_be_read_and_no_more",
         &[(Lock, Error, Restore)],
     ),
@@ -82,7 +82,7 @@ const COVERED: &[Covers] = &[
         &[(Lock, Anothers, Recovery)],
     ),
     (
-        "whole/lock.rs",
+        "lock.rs",
         "a_daemon_without_a_configuration_it_can_use_does_not_start",
         &[
             (Configuration, Error, Discovery),
@@ -94,12 +94,12 @@ const COVERED: &[Covers] = &[
         ],
     ),
     (
-        "whole/lock.rs",
+        "lock.rs",
         "restore_does_without_a_configuration_that_makes_sense",
         &[(Configuration, Nonsense, Restore)],
     ),
     (
-        "whole/lock.rs",
+        "lock.rs",
         "restore_says_that_there_is_no_configuration",
         &[
             (Configuration, Error, Restore),
@@ -107,17 +107,17 @@ const COVERED: &[Covers] = &[
         ],
     ),
     (
-        "whole/unjudged.rs",
+        "unjudged.rs",
         "litd_restore_writes_nothing_but_what_was_found",
         &[(Configuration, Anothers, Restore)],
     ),
     (
-        "whole/floors.rs",
+        "floors.rs",
         "a_file_whose_budget_is_below_all_floors_is_refused_as_by_hand",
         &[(Configuration, Anothers, Discovery)],
     ),
     (
-        "whole/lock.rs",
+        "lock.rs",
         "after_a_crash_another_nodes_configuration_does_not_keep_caps_from_going_back",
         &[(Configuration, Anothers, Recovery)],
     ),
@@ -134,7 +134,7 @@ fn has_test(text: &str, name: &str) -> bool {
 
 #[test]
 fn every_cell_that_histories_can_not_meet_is_met_by_a_test() {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/whole");
     let missing = COVERED.iter().filter(|(file, name, _)| {
         let text = fs::read_to_string(tests.join(file)).unwrap_or_default();
         !has_test(&text, name)

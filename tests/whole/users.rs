@@ -1,407 +1,408 @@
-//! Users with rights of their own: one without a GPU, one with one of several, two on the same GPU,
-//! one whose process id is another's by now, one who may use the control socket. None of them gets
-//! at what is another's.
+//! Real users on the node: processes with users and groups of their own, which connect to the
+//! daemon's sockets, say what they are told to, and tell what they hear. Only root can make them; a
+//! second process of the test program plays each.
 
-use std::fs;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-use litd_api::{EventKind, JobState};
-use litd_proto::{FromHook, Hello, RefusalCode, SetClock};
-use litd_rig::Rig;
-use litd_rig_sysfs::{Board, Mount, obstacle};
-use litd_sim::Scenario;
-use litd_units::Hertz;
+use litd_proto::frame::{self, MAX_FRAME, Reader};
+use litd_proto::{FromHook, Hello, Limits, RefusalCode, ToHook};
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Group, geteuid};
 
-use crate::clocks::{journaled, locked};
-use crate::stand::{GPUS, Stand, hello, quick, wait_for};
-use crate::users::{ALICE, BOB, User, group, is_root, open, refused};
+use crate::control;
 
-fn clock(megahertz: Option<u32>) -> FromHook {
-    let clock = megahertz.map(|megahertz| Hertz(f64::from(megahertz) * 1e6));
-    FromHook::SetClock(SetClock { clock })
-}
+/// Users that no system has.
+pub const ALICE: u32 = 61_001;
+pub const BOB: u32 = 61_002;
 
-/// A node that all users can get at.
-fn stand(config: &str) -> Stand {
-    let stand = Stand::clocked(config);
-    open(&stand.rig.layout().directory);
-    stand
-}
+/// So long a user waits for the daemon.
+const PATIENCE: Duration = Duration::from_secs(10);
 
-fn ingest(stand: &Stand) -> PathBuf {
-    stand.rig.layout().ingest()
-}
+/// Set where the program plays a user. [`CONNECTED`]: standard error is its connection.
+const ROLE: &str = "LITD_TEST_USER";
+const CONNECTED: &str = "connected";
 
-/// Whose processes use a GPU.
-fn uses(stand: &Stand, gpu: usize, users: &[&User]) {
-    let pids = users.iter().map(|user| user.pid()).collect();
-    stand.rig.hardware().set_holders(gpu, pids);
-}
-
-/// Time passes until something is so.
-fn pass_until(stand: &mut Stand, what: &str, done: impl Fn(&Stand) -> bool) {
-    wait_for(what, || {
-        stand.pass(1.0);
-        done(stand)
-    });
-}
-
-#[test]
-fn a_user_has_the_gpus_that_its_processes_use_and_no_other() {
-    if !is_root() {
-        return;
+/// Whether users can be made here.
+pub fn is_root() -> bool {
+    if !geteuid().is_root() {
+        eprintln!("SKIPPED: only root can be another user");
     }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let mut alice = User::new(ALICE);
-    let bob = User::new(BOB);
-    uses(&stand, 3, &[&alice]);
-    uses(&stand, 4, &[&bob]);
-    uses(&stand, 5, &[]);
-    for gpu in [4, 5] {
-        let answer = alice.greet(&ingest(&stand), hello("own", gpu));
-        assert_eq!(answer, refused(RefusalCode::NotHolder), "gpu{gpu}");
-    }
-    assert_eq!(alice.greet(&ingest(&stand), hello("own", 3)), Ok(()));
-    stand.finish();
-    let job = stand.status().jobs.remove(0);
-    assert_eq!((job.uid, job.ranks.len()), (ALICE, 1));
-    drop((alice, bob));
-    stand.stop();
+    geteuid().is_root()
 }
 
-/// On the files of a made-up `/sys`, with the kernel's own `/proc`.
-#[test]
-fn files_that_look_like_a_gpus_node_give_nobody_a_gpu() {
-    if !is_root() {
-        return;
+/// The id of a group that most systems have; which ones does not matter. `None`, and said, where this one has
+/// none of the name.
+pub fn group(name: &str) -> Option<u32> {
+    let group = Group::from_name(name).ok().flatten();
+    if group.is_none() {
+        eprintln!("SKIPPED: there is no group {name}");
     }
-    if let Some(obstacle) = obstacle() {
-        return eprintln!("SKIPPED: {obstacle}");
+    group.map(|group| group.gid.as_raw())
+}
+
+/// Lets all users get at what is in a directory.
+pub fn open(directory: &Path) {
+    fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A process of a user. It ends when this is dropped.
+pub struct User {
+    child: Child,
+    pid: u32,
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl User {
+    /// With this user, and a group of the same number.
+    pub fn new(uid: u32) -> Self {
+        Self::in_group(uid, uid)
     }
-    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
-    let mount = Mount::start(rig.shared_hardware(), Board::default()).unwrap();
-    let config = format!("{}{}", quick("gpu-realloc"), mount.config());
-    let mut stand = Stand::on(rig, &config, true);
-    stand.start();
-    open(&stand.rig.layout().directory);
-    let home = tempfile::tempdir().unwrap();
-    fs::set_permissions(
-        home.path(),
-        std::os::unix::fs::PermissionsExt::from_mode(0o777),
-    )
-    .unwrap();
-    let mut alice = User::new(ALICE);
-    for gpu in 0..GPUS {
-        stand.rig.hardware().set_holders(gpu, vec![1]);
-    }
-    // What the nodes of all GPUs could be called.
-    for number in 0..GPUS {
-        for name in [
-            format!("card{}", number + 1),
-            format!("renderD{}", 128 + number),
-        ] {
-            alice.keep_open(&home.path().join("dri").join(name));
+
+    pub fn in_group(uid: u32, gid: u32) -> Self {
+        let mut child = play("waits")
+            .gid(gid)
+            .uid(uid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            pid: child.id(),
+            commands: child.stdin.take(),
+            answers: BufReader::new(child.stdout.take().unwrap()),
+            child,
         }
     }
-    for gpu in 0..GPUS {
-        let answer = alice.greet(&ingest(&stand), hello("forged", gpu));
-        assert_eq!(answer, refused(RefusalCode::NotHolder), "gpu{gpu}");
-    }
-    assert!(stand.status().jobs.is_empty());
-    // By the compute driver's account she does use one.
-    uses(&stand, 2, &[&alice]);
-    assert_eq!(alice.greet(&ingest(&stand), hello("real", 2)), Ok(()));
-    drop(alice);
-    stand.stop();
-}
 
-/// The one who locked it keeps his connection, and goes on asking.
-#[test]
-fn a_locked_clock_is_not_left_to_the_gpus_next_user() {
-    if !is_root() {
-        return;
-    }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let (mut alice, bob) = (User::new(ALICE), User::new(BOB));
-    uses(&stand, 0, &[&alice]);
-    assert_eq!(alice.greet(&ingest(&stand), hello("first", 0)), Ok(()));
-    alice.say(&clock(Some(1500)));
-    pass_until(&mut stand, "a lock", |stand| locked(stand)[0] == Some(1500));
-    uses(&stand, 0, &[&bob]);
-    let since = stand.rig.now();
-    for asked in 1501.. {
-        if locked(&stand)[0].is_none() {
-            break;
+    /// With this process id, which has to be free. `None`: others were faster each time.
+    pub fn with_pid(uid: u32, pid: u32) -> Option<Self> {
+        for _ in 0..500 {
+            let last = (pid - 1).to_string();
+            fs::write("/proc/sys/kernel/ns_last_pid", last).ok()?;
+            let user = Self::new(uid);
+            if user.pid == pid {
+                return Some(user);
+            }
         }
-        alice.say(&clock(Some(asked)));
-        stand.pass(0.5);
-        let waited = (stand.rig.now() - since).as_secs_f64();
-        assert!(waited < 4.0, "still locked after {waited} s");
+        None
     }
-    drop((alice, bob));
-    stand.stop();
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn tell(&mut self, words: &[&str]) {
+        let commands = self.commands.as_mut().unwrap();
+        writeln!(commands, "{}", words.join("\t")).unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(
+                self.answers.read_line(&mut line).unwrap(),
+                0,
+                "it has ended"
+            );
+            if let Some((_, answer)) = line.split_once("answer ") {
+                return answer.trim().to_owned();
+            }
+        }
+    }
+
+    fn does(&mut self, words: &[&str]) -> String {
+        self.tell(words);
+        self.answer()
+    }
+
+    /// Connects to the ingest socket, and says nothing.
+    pub fn connect(&mut self, ingest: &Path) {
+        assert_eq!(self.does(&["connect", ingest.to_str().unwrap()]), "done");
+    }
+
+    pub fn say(&mut self, message: &FromHook) {
+        assert_eq!(self.does(&["say", &hex(&message.encode())]), "done");
+    }
+
+    /// Says these things in turn, so often.
+    pub fn say_in_turn(&mut self, messages: &[FromHook], times: usize) {
+        for message in messages {
+            assert_eq!(self.does(&["learn", &hex(&message.encode())]), "done");
+        }
+        assert_eq!(self.does(&["turns", &times.to_string()]), "done");
+    }
+
+    /// What the daemon answers to a hello: `Ok` if it lets the process in.
+    pub fn hear(&mut self) -> Result<(), String> {
+        match self.does(&["hear"]).as_str() {
+            "welcome" => Ok(()),
+            other => Err(other.to_owned()),
+        }
+    }
+
+    /// Connects and says hello.
+    pub fn greet(&mut self, ingest: &Path, hello: Hello) -> Result<(), String> {
+        self.connect(ingest);
+        self.say(&FromHook::Hello(hello));
+        self.hear()
+    }
+
+    /// Asks on the control socket; the answer's status code, or why there is none.
+    pub fn ask(&mut self, control: &Path, method: &str, path: &str, body: &str) -> String {
+        self.does(&["ask", control.to_str().unwrap(), method, path, body])
+    }
+
+    /// Listens at `path`, connects to the ingest socket for whoever connects there, and passes all bytes on: what
+    /// this process's connections say is said by the test.
+    pub fn relay(&mut self, ingest: &Path, path: &Path) {
+        let (ingest, path) = (ingest.to_str().unwrap(), path.to_str().unwrap());
+        assert_eq!(self.does(&["relay", ingest, path]), "done");
+    }
+
+    /// Makes a file and keeps it open.
+    pub fn keep_open(&mut self, path: &Path) {
+        assert_eq!(self.does(&["open", path.to_str().unwrap()]), "done");
+    }
+
+    /// Connects so often, says these bytes each time, and keeps all connections without reading. How many
+    /// it could make before its descriptors were used up.
+    pub fn hoard(&mut self, socket: &Path, times: usize, bytes: &[u8]) -> usize {
+        let (times, bytes) = (times.to_string(), hex(bytes));
+        let words = ["hoard", socket.to_str().unwrap(), &times, &bytes];
+        self.does(&words).parse().unwrap()
+    }
+
+    /// Hands its connection to a process of its own, which answers from now on, and ends. Its id is
+    /// free once this returns.
+    pub fn hand_on(&mut self) {
+        assert_eq!(self.does(&["hand on"]), "done");
+        self.child.wait().unwrap();
+    }
 }
 
-#[test]
-fn a_gpu_of_two_users_is_nobodys_to_steer_or_to_clock() {
-    if !is_root() {
-        return;
+impl Drop for User {
+    fn drop(&mut self) {
+        // At the end of its commands it ends, whichever process has them.
+        drop(self.commands.take());
+        let _ = io::copy(&mut self.answers, &mut io::sink());
+        let _ = self.child.wait();
     }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let (mut alice, mut bob) = (User::new(ALICE), User::new(BOB));
-    uses(&stand, 0, &[&alice]);
-    assert_eq!(alice.greet(&ingest(&stand), hello("first", 0)), Ok(()));
-    alice.say(&clock(Some(1500)));
-    pass_until(&mut stand, "a lock", |stand| locked(stand)[0] == Some(1500));
-    // Another user's processes come.
-    uses(&stand, 0, &[&alice, &bob]);
-    let shared = |stand: &Stand| stand.status().jobs[0].state == JobState::Suspended;
-    pass_until(&mut stand, "a shared GPU", shared);
-    pass_until(&mut stand, "a free clock", |stand| {
-        locked(stand)[0].is_none()
-    });
-    let why = stand.status().jobs[0].why.clone();
-    assert!(why.contains("several users"), "{why}");
-    assert!(stand.has_event(
-        EventKind::Foreign,
-        "processes of user 61001, user 61002 use it"
-    ));
-    // Nobody else gets it either, and what is asked for is not done.
-    assert_eq!(
-        bob.greet(&ingest(&stand), hello("second", 0)),
-        refused(RefusalCode::GpuShared)
-    );
-    alice.say(&clock(Some(1600)));
-    stand.pass(5.0);
-    assert_eq!(locked(&stand)[0], None);
-    assert!(stand.is_back());
-    // They go.
-    uses(&stand, 0, &[&alice]);
-    pass_until(&mut stand, "one user's GPU", |stand| !shared(stand));
-    pass_until(&mut stand, "a lock", |stand| locked(stand)[0] == Some(1600));
-    drop((alice, bob));
-    stand.stop();
 }
 
-#[test]
-fn the_first_of_two_users_is_not_let_in_either() {
-    if !is_root() {
-        return;
-    }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let (mut alice, bob) = (User::new(ALICE), User::new(BOB));
-    uses(&stand, 6, &[&alice, &bob]);
-    let answer = alice.greet(&ingest(&stand), hello("first", 6));
-    assert_eq!(answer, refused(RefusalCode::GpuShared));
-    assert_eq!(stand.counted("gpu_shared"), 1);
-    stand.finish();
-    drop((alice, bob));
-    stand.stop();
+/// What a refused hello is answered with.
+pub fn refused(code: RefusalCode) -> Result<(), String> {
+    Err(format!("{code:?}"))
 }
 
-/// It connects, hands the connection on and ends; its id becomes the id of a process of the same
-/// user that uses a GPU, of another job perhaps.
+fn play(role: &str) -> Command {
+    // The path to the program may not be open to others; this one is.
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .args(["--exact", "users::playing_a_user", "--nocapture"])
+        .env(ROLE, role)
+        .current_dir("/");
+    command
+}
+
+/// Not a test by itself: what [`User`] runs in a process of that user.
 #[test]
-fn whoever_has_the_id_next_is_not_who_connected() {
-    if !is_root() {
+fn playing_a_user() {
+    let Ok(role) = std::env::var(ROLE) else {
         return;
-    }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let mut thief = User::new(ALICE);
-    thief.connect(&ingest(&stand));
-    let pid = thief.pid();
-    thief.hand_on();
-    let Some(victim) = User::with_pid(ALICE, pid) else {
-        return eprintln!("SKIPPED: no process got the id {pid} again");
     };
-    uses(&stand, 1, &[&victim]);
-    thief.say(&FromHook::Hello(hello("stolen", 1)));
-    assert_eq!(thief.hear(), refused(RefusalCode::NotHolder));
-    assert_eq!(stand.counted("process_ended"), 1);
-    assert!(stand.status().jobs.is_empty());
-    stand.finish();
-    drop((thief, victim));
-    stand.stop();
+    let mut player = Player::default();
+    if role == CONNECTED {
+        let connection = io::stderr().as_fd().try_clone_to_owned().unwrap();
+        player.stream = Some(UnixStream::from(connection));
+        println!("answer done");
+    }
+    // By single bytes: what another process is to read of the commands is left to it.
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map(File::from)
+        .unwrap()
+        .read(&mut byte)
+        .unwrap()
+        > 0
+    {
+        if byte != *b"\n" {
+            line.push(byte[0]);
+            continue;
+        }
+        let text = String::from_utf8(std::mem::take(&mut line)).unwrap();
+        let words: Vec<&str> = text.split('\t').collect();
+        if let Some(answer) = player.does(&words) {
+            println!("answer {answer}");
+        }
+    }
+    std::process::exit(0);
 }
 
-/// A rank that is in already: who has its connection now speaks for nobody.
-#[test]
-fn a_rank_whose_process_ends_speaks_no_longer() {
-    if !is_root() {
+/// Passes on the bytes of a connection, both ways.
+fn relay(asked: UnixStream, ingest: &Path) {
+    let Ok(passed) = UnixStream::connect(ingest) else {
         return;
-    }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let mut thief = User::new(ALICE);
-    uses(&stand, 1, &[&thief]);
-    assert_eq!(thief.greet(&ingest(&stand), hello("train", 1)), Ok(()));
-    let pid = thief.pid();
-    thief.hand_on();
-    let Some(victim) = User::with_pid(ALICE, pid) else {
-        return eprintln!("SKIPPED: no process got the id {pid} again");
     };
-    uses(&stand, 1, &[&victim]);
-    thief.say(&clock(Some(1500)));
-    pass_until(&mut stand, "a rank less", |stand| {
-        stand.counted("process_ended") == 1
-    });
-    pass_until(&mut stand, "an end", |stand| stand.status().jobs.is_empty());
-    pass_until(&mut stand, "a free clock", |stand| {
-        locked(stand)[1].is_none()
-    });
-    drop((thief, victim));
-    stand.stop();
+    let ways = [
+        (asked.try_clone(), passed.try_clone()),
+        (Ok(passed), Ok(asked)),
+    ];
+    for (from, to) in ways {
+        let (mut from, mut to) = (from.unwrap(), to.unwrap());
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
 }
 
-#[test]
-fn a_member_of_the_control_group_commands_and_takes_no_job() {
-    if !is_root() {
-        return;
-    }
-    let Some(admins) = group("adm") else { return };
-    let groups = "control.read_group = \"adm\"\ncontrol.admin_group = \"adm\"\n";
-    let mut stand = stand(&format!("{}{groups}", quick("gpu-realloc")));
-    let mut alice = User::new(ALICE);
-    let mut member = User::in_group(BOB, admins);
-    uses(&stand, 0, &[&alice]);
-    assert_eq!(alice.greet(&ingest(&stand), hello("train", 0)), Ok(()));
-    let control = stand.rig.layout().control();
-    assert_eq!(member.ask(&control, "GET", "/v1/status", ""), "200");
-    assert_eq!(
-        member.ask(&control, "POST", "/v1/command", "{\"command\":\"forget\"}"),
-        "200"
-    );
-    // The name of her job, her GPU, and a GPU of the member's own.
-    let answer = member.greet(&ingest(&stand), hello("train", 0));
-    assert_eq!(answer, refused(RefusalCode::NotHolder));
-    uses(&stand, 7, &[&member]);
-    let second = Hello {
-        rank: 1,
-        world_size: 2,
-        local_world_size: 2,
-        ..hello("train", 7)
-    };
-    assert_eq!(member.greet(&ingest(&stand), second), Ok(()));
-    assert_eq!(
-        alice.ask(&control, "GET", "/v1/status", ""),
-        "PermissionDenied"
-    );
-    // His is a job of its own.
-    let jobs = stand.status().jobs.into_iter();
-    let jobs: Vec<_> = jobs.map(|it| (it.name, it.uid, it.ranks.len())).collect();
-    let his = format!("user-{BOB}/train");
-    assert_eq!(jobs, [("train".to_owned(), ALICE, 1), (his, BOB, 1)],);
-    stand.finish();
-    drop((alice, member));
-    stand.stop();
+#[derive(Default)]
+struct Player {
+    stream: Option<UnixStream>,
+    reader: Option<Reader>,
+    learned: Vec<Vec<u8>>,
+    kept: HashMap<PathBuf, File>,
+    hoard: Vec<UnixStream>,
 }
 
-#[test]
-fn a_flood_of_clocks_costs_the_driver_and_the_disk_no_more_than_is_configured() {
-    if !is_root() {
-        return;
+impl Player {
+    fn does(&mut self, words: &[&str]) -> Option<String> {
+        let done = || Some("done".to_owned());
+        match words {
+            ["connect", path] => {
+                self.stream = Some(UnixStream::connect(path).unwrap());
+                self.reader = None;
+                done()
+            }
+            ["say", hex] => {
+                let _ = self
+                    .stream
+                    .as_ref()
+                    .unwrap()
+                    .write_all(&framed(&unhex(hex)));
+                done()
+            }
+            ["learn", hex] => {
+                self.learned.push(framed(&unhex(hex)));
+                done()
+            }
+            ["turns", times] => {
+                let learned = std::mem::take(&mut self.learned);
+                for _ in 0..times.parse::<usize>().unwrap() {
+                    for frame in &learned {
+                        let _ = self.stream.as_ref().unwrap().write_all(frame);
+                    }
+                }
+                done()
+            }
+            ["relay", ingest, path] => {
+                let listener = UnixListener::bind(path).unwrap();
+                let ingest = PathBuf::from(ingest);
+                thread::spawn(move || {
+                    listener
+                        .incoming()
+                        .flatten()
+                        .for_each(|it| relay(it, &ingest))
+                });
+                done()
+            }
+            ["hear"] => Some(self.hear()),
+            ["ask", socket, method, path, body] => {
+                Some(match control::ask(Path::new(socket), method, path, body) {
+                    Ok((code, _)) => code.to_string(),
+                    Err(error) => format!("{:?}", error.kind()),
+                })
+            }
+            ["open", path] => {
+                let path = PathBuf::from(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                let file = File::create(&path).unwrap();
+                self.kept.insert(path, file);
+                done()
+            }
+            ["hoard", socket, times, hex] => {
+                let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+                setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+                let before = self.hoard.len();
+                let times: usize = times.parse().unwrap();
+                while self.hoard.len() < before + times {
+                    match UnixStream::connect(socket) {
+                        Ok(mut stream) => {
+                            let _ = stream.write_all(&unhex(hex));
+                            self.hoard.push(stream);
+                        }
+                        Err(error) if error.raw_os_error() == Some(Errno::EMFILE as i32) => break,
+                        // The socket's queue is full for a moment.
+                        Err(_) => thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+                Some((self.hoard.len() - before).to_string())
+            }
+            ["hand on"] => {
+                let connection = OwnedFd::from(self.stream.take().unwrap());
+                // Its first word is that it is there.
+                play(CONNECTED)
+                    .stderr(Stdio::from(connection))
+                    .spawn()
+                    .unwrap();
+                std::process::exit(0);
+            }
+            other => panic!("{other:?}"),
+        }
     }
-    let limits = "clocks.per_second = 2.0\nclocks.per_minute = 12.0\n";
-    let mut stand = stand(&format!("{}{limits}", quick("gpu-realloc")));
-    let mut alice = User::new(ALICE);
-    uses(&stand, 5, &[&alice]);
-    assert_eq!(alice.greet(&ingest(&stand), hello("plan", 5)), Ok(()));
-    let journal = stand.rig.layout().state().join("journal");
-    let locks = |stand: &Stand| stand.rig.hardware().nvidia().gpus[5].locks.len();
-    let operations = |stand: &Stand| {
-        let locks = stand.rig.hardware().nvidia().gpus[5].locks.clone();
-        locks.iter().flatten().count()
-    };
-    alice.say(&clock(Some(1500)));
-    pass_until(&mut stand, "a lock", |stand| locks(stand) == 1);
-    let before = fs::metadata(&journal).unwrap().len();
-    for _ in 0..20 {
-        let frames = stand.status().totals.frames;
-        alice.say_in_turn(&[clock(Some(1000)), clock(None), clock(Some(1400))], 30);
-        wait_for("frames", || stand.status().totals.frames >= frames + 90);
-        stand.pass(0.5);
+
+    /// What the daemon says of a hello.
+    fn hear(&mut self) -> String {
+        let mut stream = self.stream.as_ref().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let reader = self.reader.get_or_insert_with(|| Reader::new(MAX_FRAME));
+        let mut chunk = [0; 4096];
+        loop {
+            let length = match stream.read(&mut chunk) {
+                Ok(0) => return "closed".to_owned(),
+                Ok(length) => length,
+                Err(error) => return format!("{:?}", error.kind()),
+            };
+            let mut input = &chunk[..length];
+            while let Some(message) = reader.take(&mut input).unwrap() {
+                match ToHook::decode(message, &Limits::default()).unwrap() {
+                    ToHook::Welcome(_) => return "welcome".to_owned(),
+                    ToHook::Refusal(refusal) => return format!("{:?}", refusal.code),
+                    _ => {}
+                }
+            }
+        }
     }
-    // Ten seconds: a minute's worth, and two more.
-    let count = operations(&stand);
-    assert!((8..=14).contains(&count), "{count} locks");
-    assert!(stand.counted("clocks_too_often") > 0);
-    assert!(stand.has_event(EventKind::Job, "clocks.per_second = 2"));
-    let grown = fs::metadata(&journal).unwrap().len().saturating_sub(before);
-    assert!(grown < 4096, "{grown} bytes of journal");
-    // The latest counts.
-    pass_until(&mut stand, "the last wish", |stand| {
-        locked(stand)[5] == Some(1400)
-    });
-    drop(alice);
-    pass_until(&mut stand, "an end", |stand| journaled(stand).is_empty());
-    stand.stop();
 }
 
-#[test]
-fn a_clock_below_the_floor_is_refused_and_said() {
-    if !is_root() {
-        return;
-    }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let mut alice = User::new(ALICE);
-    uses(&stand, 5, &[&alice]);
-    assert_eq!(alice.greet(&ingest(&stand), hello("plan", 5)), Ok(()));
-    for _ in 0..3 {
-        alice.say(&clock(Some(1)));
-        let low = |stand: &Stand| stand.counted("clocks_too_low") > 0;
-        pass_until(&mut stand, "a refusal", low);
-    }
-    assert!(stand.has_event(EventKind::Job, "clocks.floor_share = 0.3"));
-    assert!(stand.rig.hardware().nvidia().gpus[5].locks.is_empty());
-    assert_eq!(journaled(&stand), [""; 0]);
-    // A configuration that is stricter frees what is lower.
-    alice.say(&clock(Some(1500)));
-    pass_until(&mut stand, "a lock", |stand| locked(stand)[5] == Some(1500));
-    stand.reload(&format!(
-        "{}clocks.floor_share = 0.9\n",
-        quick("gpu-realloc")
-    ));
-    pass_until(&mut stand, "a free clock", |stand| {
-        locked(stand)[5].is_none()
-    });
-    drop(alice);
-    stand.stop();
+fn framed(message: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, message).unwrap();
+    bytes
 }
 
-#[test]
-fn whoever_takes_a_jobs_name_first_keeps_nobody_elses_job_from_being_steered() {
-    if !is_root() {
-        return;
-    }
-    let mut stand = stand(&quick("gpu-realloc"));
-    let (mut bob, mut first, mut second) = (User::new(BOB), User::new(ALICE), User::new(ALICE));
-    uses(&stand, 7, &[&bob]);
-    uses(&stand, 0, &[&first]);
-    uses(&stand, 1, &[&second]);
-    assert_eq!(bob.greet(&ingest(&stand), hello("train", 7)), Ok(()));
-    let rank = |rank: u32| Hello {
-        rank,
-        local_rank: rank,
-        world_size: 2,
-        local_world_size: 2,
-        ..hello("train", rank as usize)
-    };
-    assert_eq!(first.greet(&ingest(&stand), rank(0)), Ok(()));
-    // The name is free again, and her job keeps the one that it has.
-    drop(bob);
-    pass_until(&mut stand, "his end", |stand| {
-        stand.status().jobs.len() == 1
-    });
-    assert_eq!(second.greet(&ingest(&stand), rank(1)), Ok(()));
-    let job = stand.job_status(&format!("user-{ALICE}/train"));
-    assert_eq!((job.uid, job.ranks.len()), (ALICE, 2));
-    // Nobody else has a job of that name, whatever he calls his.
-    let mut bob = User::new(BOB);
-    uses(&stand, 7, &[&bob]);
-    let name = format!("user-{ALICE}/train");
-    assert_eq!(bob.greet(&ingest(&stand), hello(&name, 7)), Ok(()));
-    let his = stand.job_status(&format!("user-{BOB}/{name}"));
-    assert_eq!((his.uid, his.ranks.len()), (BOB, 1));
-    stand.finish();
-    drop((first, second, bob));
-    stand.stop();
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
 }

@@ -1,0 +1,143 @@
+//! The Debian package: built, and taken through its life in a booted Debian.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::booted::Life;
+use crate::built::{built, repository};
+use crate::tools::have;
+
+/// Builds a package of the programs under test; where it is.
+fn package(directory: &Path, programs: &Path, version: &str) -> PathBuf {
+    let output = Command::new(repository().join("deploy/debian/build"))
+        .arg("--programs")
+        .arg(programs)
+        .args(["--version", version, "--output"])
+        .arg(directory)
+        // Packing well takes longer than the test.
+        .env("DPKG_DEB_COMPRESSOR_TYPE", "none")
+        .output()
+        .expect("bash runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(errors, "", "a build that is well says nothing");
+    PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+}
+
+/// Whether packages can be built and installed here.
+fn can_be_built() -> bool {
+    have(&["dpkg-deb", "dpkg-shlibdeps", "strip"]) && litd_rig::is_built("litd-planner")
+}
+
+#[test]
+fn the_same_programs_make_the_same_package() {
+    if !can_be_built() {
+        return;
+    }
+    let programs = built(&["litctl", "litd-planner"]);
+    let [first, second] = [(); 2].map(|()| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = package(directory.path(), &programs, "1.2.3");
+        fs::read(path).expect("the package is there")
+    });
+    assert!(first == second, "two builds differ");
+}
+
+#[test]
+fn lintian_has_nothing_to_say() {
+    if !can_be_built() || !have(&["lintian"]) {
+        return;
+    }
+    let programs = built(&["litctl", "litd-planner"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let package = package(directory.path(), &programs, "0.1.0");
+    let output = Command::new("lintian")
+        .args(["--no-cfg", "--allow-root", "--fail-on", "warning"])
+        // That one is the test's own.
+        .args(["--suppress-tags", "uses-no-compression-for-data-tarball"])
+        .args(["--suppress-tags", "uses-no-compression-for-control-tarball"])
+        .arg(package)
+        .output()
+        .expect("lintian runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn a_machine_is_left_as_it_was_found() {
+    if !can_be_built() {
+        return;
+    }
+    let programs = built(&["litctl", "litd-planner", "litd-rig-node"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let old = package(directory.path(), &programs, "0.0.1");
+    let new = package(directory.path(), &programs, "0.0.2");
+    let rig = repository().join("tests/whole/systemd/rig.sh");
+    let Some(life) = Life::with(
+        "package/probe.sh",
+        &[
+            (old, "/opt/litd-test/old.deb"),
+            (new, "/opt/litd-test/new.deb"),
+            (rig, "/opt/litd-test/hardware.sh"),
+            (
+                programs.join("litd-rig-node"),
+                "/opt/litd-test/litd-rig-node",
+            ),
+        ],
+    ) else {
+        return;
+    };
+    installs(&life);
+    upgrades(&life);
+    goes(&life);
+    assert_eq!(life.of("violations"), "0");
+}
+
+fn installs(life: &Life) {
+    assert_eq!(life.of("install"), "0");
+    assert_eq!(life.of("fresh"), "active success", "without any device");
+    assert_eq!(life.of("enabled"), "enabled");
+    assert_eq!(life.of("shipped_configuration"), "0", "another default");
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        life.of("version"),
+        format!("litd {version}, litctl {version}")
+    );
+    assert_eq!(life.of("pages"), "4");
+    assert_eq!(life.of("groups"), "litd litd-admin litd-ingest");
+    assert_eq!(life.of("purge"), "0");
+    assert_eq!(life.of("after_purge"), life.of("before"));
+
+    assert_eq!(life.of("second_install"), "0");
+    assert_eq!(life.of("started"), "active success");
+    assert!(life.of("observing").contains("observe"));
+    assert_eq!(life.of("observed_caps"), life.of("found"));
+    assert_ne!(life.of("steered"), life.of("found"));
+}
+
+fn upgrades(life: &Life) {
+    assert_eq!(life.of("upgrade"), "0");
+    assert_eq!(life.of("upgraded_to"), "0.0.2");
+    assert_eq!(life.of("new_process"), "0", "the old daemon still runs");
+    // The old one gave back, and only then the new one took over.
+    assert!(life.tells(&["cap is back at", "Stopped", "Started"]));
+    let again = life.of("steered_again");
+    let caps = again.strip_prefix("active 0 ").expect("it runs");
+    assert_ne!(caps, life.of("found"));
+    assert_eq!(life.of("kept_configuration"), "0");
+}
+
+fn goes(life: &Life) {
+    // Without the package's own care the caps would have stayed.
+    assert_ne!(life.of("crashed_caps"), life.of("found"));
+    assert_eq!(life.of("remove"), "0");
+    assert_eq!(life.of("removed_caps"), life.of("found"));
+    assert_eq!(life.of("restored"), "true");
+    let kept = life.of("after_remove");
+    assert!(kept.contains("/etc/litd/litd.toml") || kept.contains("/etc/litd "));
+    assert!(kept.contains("/var/lib/litd "), "{kept}");
+    assert!(!kept.contains("/usr/"), "{kept}");
+    assert_eq!(life.of("last_purge"), "0");
+    assert_eq!(life.of("after_last_purge"), life.of("before"));
+}
