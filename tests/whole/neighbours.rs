@@ -369,6 +369,11 @@ fn beside(attacks: &[Attack]) -> Seen {
         }
         if iteration == RECONNECTS_AT {
             job.crash(2);
+            // Whoever comes back sooner than he is missed is not reported as lost.
+            wait_for("the loss of a rank", || {
+                let ranks = our_status(&stand).ranks;
+                ranks.iter().any(|it| it.rank == 2 && !it.connected)
+            });
             job.connect(2).unwrap();
             job.welcome(SOON).unwrap();
         }

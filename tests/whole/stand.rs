@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use litd_api::{Command, DeviceState, DeviceStatus, EventKind, JobStatus, Problem, Status};
 use litd_proto::{Hello, PROTOCOL};
-use litd_rig::{Daemon, Job, JobSpec, Rig, gpu_address};
+use litd_rig::{Daemon, Job, JobError, JobSpec, Rig, gpu_address};
 use litd_sim::Scenario;
 use litd_units::{Nanos, Watts};
 
@@ -151,7 +152,17 @@ impl Stand {
     /// A job on these GPUs, welcomed.
     pub fn job(&self, name: &str, gpus: impl IntoIterator<Item = usize>) -> Job {
         let mut job = self.rig.attach(JobSpec::new(name, gpus)).unwrap();
-        job.welcome(SOON).unwrap();
+        let deadline = Instant::now() + SOON;
+        while let Err(error) = job.welcome(SOON) {
+            // Where other tests' processes have much open litd may not have seen all of it yet: hooks come again, too.
+            let JobError::NotWelcome { rank, state, .. } = &error else {
+                panic!("{error}");
+            };
+            let is_early = format!("{state:?}").contains("litd looks on");
+            assert!(is_early && Instant::now() < deadline, "{error:?}");
+            thread::sleep(Duration::from_millis(100));
+            job.connect(*rank).unwrap();
+        }
         job
     }
 
