@@ -4,6 +4,7 @@ mod devices;
 mod text;
 mod ways;
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -85,7 +86,7 @@ impl std::fmt::Display for Findings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
             1 => "litd can cap no GPU here",
-            _ => "litd can't cap every GPU here",
+            _ => "litd can't cap every GPU here, or something is to be mended first",
         })
     }
 }
@@ -119,6 +120,8 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
     for device in &mut devices {
         device.trouble.extend(lock_trouble(config, &held, device));
     }
+    let daemon = daemon(socket, held.of_state(&config.shell.state.directory));
+    notices.extend(left_changed(config, &daemon));
     let profilers_off = profilers_off(config);
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     Ok(Report {
@@ -127,7 +130,7 @@ fn examine(config: &Config, socket: &Socket) -> Result<Report, Box<dyn Error>> {
         simulated: config.shell.hardware.simulated.is_some(),
         root: Uid::effective().is_root(),
         kernel: release.trim().to_owned(),
-        daemon: daemon(socket, held.of_state(&config.shell.state.directory)),
+        daemon,
         devices,
         notices,
         ways: ways::of(config, &profilers_off),
@@ -149,6 +152,27 @@ fn metrics(config: &Config) -> Option<Notice> {
             "`ss -ltnp` tells which process it is; once it has ended litd has the address within 10 s; a port \
              below 1024 (`[metrics] listen`) is no user's",
         )
+    })
+}
+
+/// Whether a litd that is dead has left caps or clocks changed, by its undo journal, which only root can read.
+fn left_changed(config: &Config, daemon: &Daemon) -> Option<Notice> {
+    let state = &config.shell.state.directory;
+    let bytes = litd::state::load_journal(state).ok()?;
+    let journal = litd_core::journal::read(&bytes).ok().flatten()?;
+    let caps = journal.entries.iter().map(|it| it.address.as_str());
+    let clocks = journal.clocks.iter().map(|it| it.address.as_str());
+    let changed: BTreeSet<&str> = caps.chain(clocks).collect();
+    let is_owed = !daemon.running && daemon.pid.is_none() && !changed.is_empty();
+    is_owed.then(|| {
+        let changed: Vec<&str> = changed.into_iter().collect();
+        let text = format!(
+            "a litd that is dead may have left caps or clocks changed, of {}: its undo journal, {}, names them",
+            changed.join(", "),
+            litd::state::journal(state).display()
+        );
+        Notice::new(Severity::Error, "undo journal".to_owned(), text)
+            .remedy("`sudo litd restore`, or a start of litd, restores them")
     })
 }
 

@@ -250,3 +250,30 @@ fn whoever_has_a_lock_is_named_with_the_file() {
         assert!(daemon.contains(part), "{daemon}");
     }
 }
+
+/// litd was killed while it kept a budget: before it runs again, or `litd restore`, not all is well.
+#[test]
+fn what_a_dead_litd_has_left_changed_is_told() {
+    let litd = litd_rig::program("litd").unwrap();
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let daemon = rig
+        .spawn(&litd, &rig.config("caps.budget = 4800.0\n"))
+        .unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while rig.ledger().held()[..8].iter().map(|it| it.0).sum::<f64>() > 4800.0 {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let config = rig.layout().config();
+    let said = text(&doctor(&config, &[]));
+    assert!(!said.contains("undo journal"), "{said}");
+    daemon.kill();
+    let output = doctor(&config, &[]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("a litd that is dead may have left caps"),
+        "{said}"
+    );
+    assert!(said.contains("sudo litd restore"), "{said}");
+}
