@@ -25,7 +25,7 @@ macro_rules! tests_of {
         $(#[test]
         fn $duty() {
             if let Some(stand) = crate::stand::Stand::start(&$row()) {
-                stand.run(crate::duties::$duty);
+                stand.run(stringify!($duty), crate::duties::$duty);
             }
         })*
     };
