@@ -200,6 +200,15 @@ fn is_another_daemons(path: &Path) -> bool {
     })
 }
 
+/// Whether the litd that wrote this baseline, since the node was booted, left caps within a safe budget.
+pub(crate) fn was_held(path: &Path) -> bool {
+    let text = litd_files::read(path, 1 << 20).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let says = |what: &str| text.lines().any(|line| line == what);
+    let boot = crate::state::boot_id().map(|boot| format!("boot {boot}"));
+    says("hold") && boot.is_ok_and(|boot| says(&boot))
+}
+
 /// When a process started, in clock ticks since boot: its id may be reused one day.
 pub(crate) fn born(pid: &str) -> Option<String> {
     Stat::of(pid).map(|it| it.began.to_string())

@@ -84,6 +84,14 @@ impl ConfigError {
             findings,
         }
     }
+
+    /// The same with a mistake more, about the file as a whole.
+    #[must_use]
+    pub fn and(mut self, reason: &str) -> Self {
+        let reason = reason.to_owned();
+        self.findings.push(Finding { line: None, reason });
+        self
+    }
 }
 
 /// Why an empty file is refused: it would lift every budget.

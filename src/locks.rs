@@ -78,6 +78,8 @@ pub struct DeviceLocks {
     /// all of them.
     addresses: BTreeSet<String>,
     hold: RefCell<Hold>,
+    /// Devices whose links stay as they are: they point to journals that are lost.
+    left: BTreeSet<String>,
     /// The state directory, and the id of its journal, in all links.
     remembered: RefCell<Option<(PathBuf, Option<String>)>>,
 }
@@ -119,8 +121,17 @@ impl DeviceLocks {
             state: state.to_owned(),
             addresses,
             hold: RefCell::new(hold),
+            left: BTreeSet::new(),
             remembered: RefCell::new(None),
         })
+    }
+
+    /// The same, leaving the links of these devices, by their file names, as they are: each points to a journal that
+    /// is lost, and nothing else tells of it.
+    #[must_use]
+    pub fn leaving<'a>(mut self, lost: impl Iterator<Item = &'a str>) -> Self {
+        self.left = lost.map(str::to_owned).collect();
+        self
     }
 
     /// Checks that the devices are still locked: if somebody has emptied `/run/litd`, the locks are gone and
@@ -182,7 +193,8 @@ impl DeviceLocks {
         if *self.remembered.borrow() == wanted {
             return Ok(());
         }
-        for address in &self.addresses {
+        let is_left = |address: &&String| self.left.contains(&file_name(address));
+        for address in self.addresses.iter().filter(|it| !is_left(it)) {
             let name = file_name(address);
             let there = Remembered::read(&self.directory, &name);
             let there = there.filter(|it| is_same(&it.state, state));
@@ -224,7 +236,9 @@ impl DeviceLocks {
     /// Announces that the journal in this state directory names no device any more.
     pub fn forget(&self, state: &Path) {
         *self.remembered.borrow_mut() = None;
-        for address in self.addresses.iter().filter(|it| self.points_to(it, state)) {
+        let is_left = |address: &&String| self.left.contains(&file_name(address));
+        let others = self.addresses.iter().filter(|it| !is_left(it));
+        for address in others.filter(|it| self.points_to(it, state)) {
             // A link that stays points to a journal without entries.
             let _ = fs::remove_file(self.link(address));
             let _ = remove_id(&self.directory, &file_name(address));

@@ -81,7 +81,7 @@ pub enum Leftover {
     /// Some caps may not be restored.
     #[error(
         "{}: the undo journal was damaged ({damage}): compare all caps with what they should be by \
-         hand", journal.display()
+         hand; a copy is in journal.damaged beside it: remove that then", journal.display()
     )]
     Damaged {
         /// The undo journal.
@@ -162,6 +162,16 @@ pub enum Leftover {
     },
 }
 
+impl Leftover {
+    /// The device whose undo journal is lost, if it is that.
+    fn lost_device(&self) -> Option<&str> {
+        match self {
+            Self::Lost { address, .. } | Self::Replaced { address, .. } => Some(address),
+            _ => None,
+        }
+    }
+}
+
 /// The same for all journals; one a line.
 #[derive(Debug)]
 pub struct Leftovers(pub Vec<Leftover>);
@@ -189,6 +199,11 @@ impl Leftovers {
     }
 }
 
+/// Why a file that is refused, and does not say what is to become of caps, is not taken for one that wants them
+/// restored.
+const HELD: &str = "the litd before held caps within a safe budget, and this file does not say whether that is to go on: \
+                    no cap is moved; correct it, or write caps.on_exit = \"restore\" into it, and run `litd restore` again";
+
 /// Restores the caps that a dead daemon has left changed; nothing to do is a success.
 ///
 /// # Errors
@@ -198,7 +213,11 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     let config = Config::load(options.config.as_deref()).or_else(|error| {
         logging::start(crate::config::Level::default());
         log::error!("{error}");
-        Config::salvage(options.config.as_deref(), error)
+        let config = Config::salvage(options.config.as_deref(), error.clone())?;
+        match config.is_silent_on_a_hold(options.config.as_deref()) {
+            true => Err(error.and(HELD)),
+            false => Ok(config),
+        }
     })?;
     logging::start(config.shell.log.level);
     private_files();
@@ -316,6 +335,15 @@ impl Plan {
     }
 
     fn look_into(&mut self, state: &Path) {
+        let is_damaged = |owed: &Recovered| owed.damaged.is_some();
+        let is_told = matches!(owed(state), Ok(Some(owed)) if is_damaged(&owed));
+        // The journal has been written anew since, without what could not be read.
+        if state::damaged_journal(state).is_some() && !is_told {
+            self.left.push(Leftover::Damaged {
+                journal: state::journal(state),
+                damage: "at an earlier start".to_owned(),
+            });
+        }
         match owed(state) {
             Ok(Some(_)) => self.places.push(state.to_owned()),
             Ok(None) => {}
@@ -331,7 +359,9 @@ impl Plan {
         let (directory, own) = (config.shell.locks(), &config.shell.state.directory);
         let mut found = Some(discover(config).await?);
         let addresses = found.iter().flat_map(Found::addresses);
-        let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
+        let locks = DeviceLocks::take(&directory, own, addresses)?;
+        let lost = left.iter().filter_map(Leftover::lost_device);
+        let locks = Rc::new(locks.leaving(lost));
         // With one journal that names them all, the undo is done at once, within one budget.
         let taken_over = take_over(config, &locks).map(|damaged| left.extend(damaged));
         match &taken_over {

@@ -524,6 +524,26 @@ pub fn journal_id(directory: &Path) -> Option<String> {
     litd_core::journal::id(&load_journal(directory).ok()?)
 }
 
+/// The copy of a damaged undo journal in a state directory; `None` if there is none. What can't be read in a journal
+/// is lost once it is written anew, so a damaged one is copied first, and the copy stays until an administrator has
+/// compared the caps and removes it.
+pub fn damaged_journal(directory: &Path) -> Option<PathBuf> {
+    let copy = directory.join("journal.damaged");
+    let bytes = load_journal(directory).unwrap_or_default();
+    let recovered = litd_core::journal::read(&bytes).ok().flatten();
+    if recovered.is_some_and(|it| it.damaged.is_some()) && !copy.exists() {
+        let made = files::make_anew(&copy, OpenOptions::new().mode(0o600))
+            .and_then(|mut file| file.write_all(&bytes));
+        if let Err(error) = made {
+            log::error!(
+                "{}: the damaged undo journal can't be copied: {error}",
+                copy.display()
+            );
+        }
+    }
+    copy.exists().then_some(copy)
+}
+
 /// The path of the undo journal in a state directory.
 #[must_use]
 pub fn journal(directory: &Path) -> PathBuf {

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::{
     Config, ConfigError, DEFAULT_PATH, Finding, Shell, limits, line_of, part, places, section,
 };
+use crate::baseline;
 use litd_files as files;
 
 impl Config {
@@ -35,6 +36,26 @@ impl Config {
                 Err(error)
             }
         }
+    }
+}
+
+impl Config {
+    /// Whether this configuration, salvaged from that file, restores caps only because the file says nothing of it,
+    /// where the litd before, of this boot, said that it holds them.
+    #[must_use]
+    pub fn is_silent_on_a_hold(&self, path: Option<&Path>) -> bool {
+        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let text = files::text(path, files::LONGEST_CONFIG).unwrap_or_default();
+        let says = |line: &str| {
+            let word = line.replace([' ', '"', '\''], "");
+            word.trim_start_matches("caps.")
+                .starts_with("on_exit=restore")
+        };
+        let usual = || Some(self.shell.usual("/run/litd")?.join("baseline"));
+        let baseline = self.shell.baseline_path().or_else(usual);
+        self.core.caps.on_exit == OnExit::Restore
+            && !text.lines().any(says)
+            && baseline.is_some_and(|path| baseline::was_held(&path))
     }
 }
 
@@ -161,7 +182,7 @@ fn holds_by_another_name(text: &str) -> bool {
 /// comment means nothing; what follows a hash counts, because that may stand in a string, and to hold is the safe side.
 fn may_say_hold(line: &str) -> bool {
     let is_comment = line.trim_start().starts_with('#');
-    !is_comment && line.contains("on_exit") && line.contains("hold")
+    !is_comment && line.contains("hold") && !line.contains("on_stale")
 }
 
 /// Whether any line but a comment names a safe budget, in whatever state: who holds caps has one.
@@ -226,6 +247,7 @@ mod tests {
             HOLD.replace("on_exit", "+on_exit"),
             HOLD.replace("on_exit", "$ on_exit"),
             HOLD.replace("on_exit", "- on_exit"),
+            HOLD.replace("on_exit", "on exit"),
             // A hash in a string before it.
             HOLD.replace("on_exit", "note = \"#\", on_exit"),
             // An unknown key.

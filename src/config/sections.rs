@@ -259,9 +259,22 @@ impl Shell {
     /// Where the caps found are published, if anywhere.
     #[must_use]
     pub fn baseline_file(&self) -> Option<BaselineFile> {
+        Some(BaselineFile::new(&self.baseline_path()?))
+    }
+
+    /// The path of that file.
+    #[must_use]
+    pub fn baseline_path(&self) -> Option<PathBuf> {
         let of_unit = || Some(of_unit("RUNTIME_DIRECTORY")?.join("baseline"));
-        let path = self.state.baseline.clone().or_else(of_unit)?;
-        Some(BaselineFile::new(&path))
+        self.state.baseline.clone().or_else(of_unit)
+    }
+
+    /// A directory that the package's unit has, where this process has the unit's state directory and may be an
+    /// administrator's `litd restore`, to which systemd tells nothing.
+    pub(crate) fn usual(&self, directory: &str) -> Option<PathBuf> {
+        let directory = PathBuf::from(directory);
+        let is_units = self.state.directory == State::default().directory;
+        (is_units && directory.is_dir()).then_some(directory)
     }
 
     /// Where the devices' locks are.
@@ -281,6 +294,7 @@ impl Shell {
             files,
         } = &self.audit;
         let directory = directory.clone().or_else(|| of_unit("LOGS_DIRECTORY"));
+        let directory = directory.or_else(|| self.usual("/var/log/litd"));
         let directory = directory.unwrap_or_else(|| self.state.directory.join("audit"));
         AuditFiles::new(&directory, &self.control.read_group, *file_bytes, *files)
     }

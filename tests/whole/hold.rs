@@ -125,3 +125,44 @@ fn what_somebody_else_has_set_stays_over_a_stop_and_a_restore_that_hold() {
     });
     assert_eq!(stand.held()[0], theirs, "{}", stand.said());
 }
+
+/// A file in which nothing can be understood is no word for raising caps that the dead litd held.
+#[test]
+fn a_file_that_says_nothing_raises_nothing_that_was_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let baseline = directory.path().join("baseline");
+    let baseline = format!("state.baseline = \"{}\"\n", baseline.display());
+    let mut stand = steering(&(quick("gpu-realloc") + &baseline));
+    stand.kill();
+    for (wrong, expected) in [
+        ("mode = \"drive\"\n", Some(2)),
+        ("mode = \"drive\"\ncaps.on_exit = \"restore\"\n", Some(0)),
+    ] {
+        let restores = expected == Some(0);
+        stand.configure(&(baseline.clone() + wrong));
+        if restores {
+            stand.rig.ledger().permit_found();
+        }
+        let (code, said) = stand.restore();
+        assert_eq!(code, expected, "{said}");
+        assert_eq!(stand.is_back(), restores, "{said}");
+    }
+}
+
+/// The links to a lost journal are what tells of it: they stay, however often caps are held.
+#[test]
+fn a_lost_journal_is_told_of_each_time() {
+    let mut stand = steering(&quick("gpu-realloc"));
+    stand.kill();
+    let state = stand.rig.layout().state();
+    let elsewhere = state.with_extension("not-mounted");
+    fs::rename(&state, &elsewhere).unwrap();
+    for _ in 0..3 {
+        let (code, said) = stand.restore();
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("which is not there any more"), "{said}");
+    }
+    let _ = fs::remove_dir_all(&state);
+    fs::rename(&elsewhere, &state).unwrap();
+    assert_found_again(stand);
+}
