@@ -288,8 +288,9 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
     }
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
+    let damaged = state::damaged_journal(state);
     takeover::take_over(config, &locks)?;
-    if let Some(copy) = state::damaged_journal(state) {
+    if let Some(copy) = damaged {
         log::error!(
             "{}: this undo journal was damaged, and litd may take caps that an earlier litd has lowered for those \
              found: compare all caps with what they should be by hand, and remove that file then",

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use nix::libc::SIGKILL;
@@ -92,11 +92,23 @@ fn take_place(
 pub fn dying_holder(file: &File) -> Option<u32> {
     // A process's note in its lock may be old: the kernel's word counts.
     let mut note = [0; 16];
-    let length = file.read_at(&mut note, 0).ok()?;
-    let pid = std::str::from_utf8(&note[..length]).ok()?;
-    let pid = pid.split_ascii_whitespace().next()?.parse().ok()?;
+    let length = file.read_at(&mut note, 0).unwrap_or_default();
+    let noted = note[..length].split(u8::is_ascii_whitespace).next();
+    let noted = noted.and_then(|pid| std::str::from_utf8(pid).ok()?.parse().ok());
     let about = file.metadata().ok()?;
-    (is_dying(pid) && has_locked(Path::new("/proc"), pid, &about)).then_some(pid)
+    let has_it = |&pid: &u32| is_dying(pid) && has_locked(Path::new("/proc"), pid, &about);
+    let noted = noted.filter(has_it);
+    // Where the disk was full or read-only there is no note.
+    noted.or_else(|| own_processes().find(has_it))
+}
+
+/// The processes of this process's user.
+fn own_processes() -> impl Iterator<Item = u32> {
+    let own = nix::unistd::geteuid().as_raw();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter(move |it| it.metadata().is_ok_and(|about| about.uid() == own))
+        .filter_map(|it| it.file_name().to_str()?.parse().ok())
 }
 
 /// Whether every thread of a process has ended or will end as soon as its system call returns.
@@ -158,7 +170,9 @@ mod tests {
     fn a_lock_is_its_holders_until_that_lets_go() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
-        let open = || File::create(&path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let open = || options.open(&path);
         let held = open().unwrap();
         held.try_lock().unwrap();
         assert_eq!(dying_holder(&held), None);

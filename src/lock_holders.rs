@@ -113,12 +113,23 @@ fn pid_in(line: &str, id: &str) -> Option<u32> {
 #[must_use]
 pub fn has_locked(proc: &Path, pid: u32, file: &Metadata) -> bool {
     let id = id_of(file);
+    let is_it = |descriptor: &Path| {
+        let there = fs::metadata(descriptor);
+        there.is_ok_and(|it| (it.dev(), it.ino()) == (file.dev(), file.ino()))
+    };
     let each = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
     // Of a process whose first thread has ended the others still have the descriptors.
     let threads = each(proc.join(format!("{pid}/task")));
-    let mut descriptors = threads.flat_map(|thread| each(thread.path().join("fdinfo")));
+    let mut descriptors = threads.flat_map(|thread| {
+        let (files, about) = (thread.path().join("fd"), thread.path().join("fdinfo"));
+        // What a driver tells of its own files may hang with it.
+        let locks = each(files).filter(|it| is_it(&it.path()));
+        locks
+            .map(move |it| about.join(it.file_name()))
+            .collect::<Vec<_>>()
+    });
     descriptors.any(|descriptor| {
-        let about = fs::read_to_string(descriptor.path()).unwrap_or_default();
+        let about = fs::read_to_string(descriptor).unwrap_or_default();
         let mut locks = about.lines().filter_map(|line| line.strip_prefix("lock:"));
         locks.any(|line| pid_in(line.trim_start(), &id).is_some())
     })

@@ -79,7 +79,7 @@ pub struct DeviceLocks {
     addresses: BTreeSet<String>,
     hold: RefCell<Hold>,
     /// Devices whose links stay as they are: they point to journals that are lost.
-    left: BTreeSet<String>,
+    left: RefCell<BTreeSet<String>>,
     /// The state directory, and the id of its journal, in all links.
     remembered: RefCell<Option<(PathBuf, Option<String>)>>,
 }
@@ -121,17 +121,22 @@ impl DeviceLocks {
             state: state.to_owned(),
             addresses,
             hold: RefCell::new(hold),
-            left: BTreeSet::new(),
+            left: RefCell::default(),
             remembered: RefCell::new(None),
         })
     }
 
-    /// The same, leaving the links of these devices, by their file names, as they are: each points to a journal that
-    /// is lost, and nothing else tells of it.
-    #[must_use]
-    pub fn leaving<'a>(mut self, lost: impl Iterator<Item = &'a str>) -> Self {
-        self.left = lost.map(str::to_owned).collect();
-        self
+    /// Leaves the links of these devices, by their file names, as they are from now on: each points to a journal that
+    /// is lost or can't be read, and nothing else tells of it.
+    pub fn leave(&self, devices: impl IntoIterator<Item = String>) {
+        self.left.borrow_mut().extend(devices);
+    }
+
+    /// The devices whose links may change.
+    fn others(&self) -> Vec<&String> {
+        let left = self.left.borrow();
+        let all = self.addresses.iter();
+        all.filter(|it| !left.contains(&file_name(it))).collect()
     }
 
     /// Checks that the devices are still locked: if somebody has emptied `/run/litd`, the locks are gone and
@@ -193,8 +198,7 @@ impl DeviceLocks {
         if *self.remembered.borrow() == wanted {
             return Ok(());
         }
-        let is_left = |address: &&String| self.left.contains(&file_name(address));
-        for address in self.addresses.iter().filter(|it| !is_left(it)) {
+        for address in self.others() {
             let name = file_name(address);
             let there = Remembered::read(&self.directory, &name);
             let there = there.filter(|it| is_same(&it.state, state));
@@ -236,8 +240,7 @@ impl DeviceLocks {
     /// Announces that the journal in this state directory names no device any more.
     pub fn forget(&self, state: &Path) {
         *self.remembered.borrow_mut() = None;
-        let is_left = |address: &&String| self.left.contains(&file_name(address));
-        let others = self.addresses.iter().filter(|it| !is_left(it));
+        let others = self.others().into_iter();
         for address in others.filter(|it| self.points_to(it, state)) {
             // A link that stays points to a journal without entries.
             let _ = fs::remove_file(self.link(address));

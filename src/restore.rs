@@ -359,15 +359,20 @@ impl Plan {
         let (directory, own) = (config.shell.locks(), &config.shell.state.directory);
         let mut found = Some(discover(config).await?);
         let addresses = found.iter().flat_map(Found::addresses);
-        let locks = DeviceLocks::take(&directory, own, addresses)?;
+        let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
         let lost = left.iter().filter_map(Leftover::lost_device);
-        let locks = Rc::new(locks.leaving(lost));
+        locks.leave(lost.map(str::to_owned));
         // With one journal that names them all, the undo is done at once, within one budget.
         let taken_over = take_over(config, &locks).map(|damaged| left.extend(damaged));
         match &taken_over {
             Ok(()) => places = still_owed(own, places),
             // Undoing needs to read journals only: they are undone one after the other.
-            Err(error) => log::warn!("{error}"),
+            Err(error) => {
+                log::warn!("{error}");
+                let remembered = locks::remembered(&directory).unwrap_or_default();
+                let others = remembered.into_iter().filter(|it| !is_same(&it.state, own));
+                locks.leave(others.map(|it| it.address));
+            }
         }
         // Lowered caps have to be on record, whatever becomes of this process. Where a journal could not be taken
         // over the links still point to it.

@@ -532,8 +532,10 @@ pub fn damaged_journal(directory: &Path) -> Option<PathBuf> {
     let bytes = load_journal(directory).unwrap_or_default();
     let recovered = litd_core::journal::read(&bytes).ok().flatten();
     if recovered.is_some_and(|it| it.damaged.is_some()) && !copy.exists() {
-        let made = files::make_anew(&copy, OpenOptions::new().mode(0o600))
-            .and_then(|mut file| file.write_all(&bytes));
+        let new = copy.with_extension("damaged.new");
+        let made = files::make_anew(&new, OpenOptions::new().mode(0o600))
+            .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&new, &copy));
         if let Err(error) = made {
             log::error!(
                 "{}: the damaged undo journal can't be copied: {error}",

@@ -22,6 +22,14 @@ pub fn section_of(text: &str, name: &str) -> Option<String> {
         } else if said.ends_with(']') && !said.contains('[') && names(&words, name) {
             return None;
         }
+        let is_header = words == format!("[{name}]");
+        if !is_header
+            && ["[{}]", "[{}."]
+                .iter()
+                .any(|it| words.contains(&it.replace("{}", name)))
+        {
+            return None;
+        }
         let begins = |end: char| words.starts_with(&format!("{name}{end}"));
         if is_inside {
             own = own + line + "\n";
@@ -80,6 +88,8 @@ mod tests {
             "[state\ndirectory = \"/srv\"\n",
             "state]\ndirectory = \"/srv\"\n",
             "[[state]]\n",
+            "+[state]\n+directory = \"/srv\"\n",
+            "[state] directory = \"/srv\"\n",
             "[state.more]\n",
             "[state]\n[caps]\n[state]\n",
             "[caps]\nstate.directory = \"/srv\"\n",

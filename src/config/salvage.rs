@@ -68,7 +68,9 @@ fn salvage(text: &str) -> Result<Config, Option<Finding>> {
     let on_exit = value(tree.get_ref(), "caps").and_then(|caps| value(caps.as_table()?, "on_exit"));
     // An administrator who sets a safe budget and mistypes `on_exit` has not meant the default.
     let mistyped = on_exit.is_some_and(|word| word.as_str() != Some("restore"));
-    if (mistyped || holds_by_another_name(text)) && names_a_safe_budget(text) {
+    let restores = on_exit.is_some() && !mistyped;
+    let may_hold = mistyped || !restores && holds_by_another_name(text);
+    if may_hold && names_a_safe_budget(text) {
         caps.on_exit = OnExit::Hold;
     }
     if caps.on_exit == OnExit::Hold && caps.safe_budget.is_none() {
@@ -182,7 +184,8 @@ fn holds_by_another_name(text: &str) -> bool {
 /// comment means nothing; what follows a hash counts, because that may stand in a string, and to hold is the safe side.
 fn may_say_hold(line: &str) -> bool {
     let is_comment = line.trim_start().starts_with('#');
-    !is_comment && line.contains("hold") && !line.contains("on_stale")
+    let mut words = line.split(|it: char| !it.is_alphanumeric() && it != '_');
+    !is_comment && words.any(|word| word == "hold") && !line.contains("on_stale")
 }
 
 /// Whether any line but a comment names a safe budget, in whatever state: who holds caps has one.

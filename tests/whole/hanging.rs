@@ -1,6 +1,7 @@
 //! Drivers that hang while devices are looked for, each back end over its own stand-in: one device costs itself,
 //! and is litd's again when it answers.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::thread::sleep;
@@ -233,9 +234,20 @@ fn a_killed_litd_that_can_t_end_is_in_nobodys_way() {
         (0..GPUS).all(|gpu| gpu == HUNG || held[gpu] == found[gpu])
     });
     assert!(daemon.ended().is_none(), "nothing held it");
+    // What it has asked for may still be done: whoever comes next knows of it.
+    let (locks, pid) = (stand.rig.layout().locks(), daemon.pid());
+    let is_noted = || {
+        let names = fs::read_dir(&locks).unwrap().flatten();
+        let mut names = names.map(|it| it.file_name().into_string().unwrap());
+        names.any(|name| name == format!("{pid}.hanging"))
+    };
+    assert!(is_noted());
     stand.rig.hardware().heal(HUNG);
     within_systemds_patience("the end", || restoring.try_wait().unwrap().is_some());
     within_systemds_patience("its end", || daemon.ended().is_some());
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!is_noted(), "{said}");
 }
 
 /// Of these models only the driver knows which GPUs have a cap.

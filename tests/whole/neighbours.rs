@@ -21,10 +21,10 @@ use crate::users::{ALICE, BOB, User, group, is_root, open};
 /// GPUs of the steered job; the others are its neighbours'.
 const OURS: usize = 4;
 
-/// The user of a job that starts beside the attackers' and only asks whether it may use its profiler.
+/// The GPU of a job that starts at the end and only asks whether it may use its profiler.
 const GPU_OF_THE_PROFILED: usize = 7;
 
-/// Simulated seconds, after which the node has passed on from the attacks' first effects.
+/// How long each run lasts, in simulated seconds.
 const LASTS: f64 = 600.0;
 
 /// Iteration at which the trial starts, and at which a rank of ours connects anew.
@@ -145,7 +145,6 @@ fn versions(torch: &str) -> BTreeMap<String, String> {
 }
 
 impl Attack {
-    /// The GPUs that the neighbour's processes use.
     fn begin(self, stand: &mut Stand, room: &TempDir) -> Acts {
         match self {
             Self::ForgedTicks => forged_ticks(stand, room),
@@ -159,7 +158,7 @@ impl Attack {
         }
     }
 
-    /// Attacks on one GPU exclude each other.
+    /// The first GPU that the neighbour's processes use: attacks on one GPU exclude each other.
     fn gpu(self) -> Option<usize> {
         match self {
             Self::ForgedTicks => Some(4),

@@ -26,6 +26,7 @@ use crate::reason::Planned;
 use crate::record::Note;
 use crate::store::Store;
 use crate::trial::Trials;
+use crate::undo::Predecessor;
 use crate::writer::Writer;
 
 /// All devices are read so often.
@@ -89,8 +90,8 @@ pub struct Core<S> {
     pub(crate) out: Outbox,
     pub(crate) totals: Totals,
     pub(crate) started: Nanos,
-    /// Until then a predecessor may have had a write under way.
-    pub(crate) predecessor: Nanos,
+    /// The earlier litd that died with caps or clocks changed, if one did.
+    pub(crate) predecessor: Predecessor,
     pub(crate) now: Nanos,
     next_telemetry: Nanos,
     pub(crate) stopping: Option<Stopping>,
@@ -207,7 +208,7 @@ impl<S: Store> Core<S> {
             out: Outbox::new(now, unix_seconds),
             totals: Totals::default(),
             started: now,
-            predecessor: now,
+            predecessor: Predecessor::ended(now),
             now,
             next_telemetry: now,
             stopping: None,
@@ -375,7 +376,7 @@ impl<S: Store> Core<S> {
         self.out.refuse_noted("busy", || {
             let who = client(uid);
             let text = format!("a client {who} was sent away: too many are connected");
-            Note::warning(EventKind::Daemon, text)
+            Note::warning(EventKind::Daemon, text).user(uid.unwrap_or(NOBODY))
         });
     }
 
@@ -387,7 +388,7 @@ impl<S: Store> Core<S> {
             let text = format!(
                 "a client {who} was not answered: too much of what litd has told waits to be read"
             );
-            Note::warning(EventKind::Daemon, text)
+            Note::warning(EventKind::Daemon, text).user(uid.unwrap_or(NOBODY))
         });
     }
 
@@ -669,6 +670,9 @@ impl<S: Store> Core<S> {
         self.out.note(note);
     }
 }
+
+/// The user of clients whose own is not known, as to room for events: no user has this id.
+const NOBODY: u32 = u32::MAX;
 
 /// The user of a socket's client, as far as known.
 fn client(uid: Option<u32>) -> String {

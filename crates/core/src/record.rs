@@ -160,10 +160,10 @@ impl Record {
         }
         let count: usize = users.values().map(|it| it.0).sum();
         let bytes: usize = users.values().map(|it| it.1).sum();
-        let largest = match (count > KEPT / 2, bytes > self.room.most() / 2) {
-            (true, _) => users.into_iter().max_by_key(|(_, it)| it.0),
-            (false, true) => users.into_iter().max_by_key(|(_, it)| it.1),
-            (false, false) => None,
+        let largest = match self.events.len() >= KEPT {
+            true if count > KEPT / 2 => users.into_iter().max_by_key(|(_, it)| it.0),
+            false if bytes > self.room.most() / 2 => users.into_iter().max_by_key(|(_, it)| it.1),
+            _ => None,
         };
         let user = largest.map(|(uid, _)| uid);
         let oldest = self.events.iter().position(|kept| kept.user == user);

@@ -13,6 +13,7 @@ use litd::lock_holders::{Held, Holder};
 use litd::locks;
 use litd::ports;
 use litd_api::Status;
+use litd_core::config::OnExit;
 use litd_core::learned::Learned;
 use litd_core::profilers::ProfilerOff;
 use litd_files as files;
@@ -155,7 +156,8 @@ fn metrics(config: &Config) -> Option<Notice> {
     })
 }
 
-/// Whether a litd that is dead has left caps or clocks changed, by its undo journal, which only root can read.
+/// Whether a litd that is dead has left caps or clocks changed, by its undo journal, which only root can read. With
+/// caps.on_exit = "hold" it leaves caps changed on purpose.
 fn left_changed(config: &Config, daemon: &Daemon) -> Option<Notice> {
     let state = &config.shell.state.directory;
     let bytes = litd::state::load_journal(state).ok()?;
@@ -163,7 +165,8 @@ fn left_changed(config: &Config, daemon: &Daemon) -> Option<Notice> {
     let caps = journal.entries.iter().map(|it| it.address.as_str());
     let clocks = journal.clocks.iter().map(|it| it.address.as_str());
     let changed: BTreeSet<&str> = caps.chain(clocks).collect();
-    let is_owed = !daemon.running && daemon.pid.is_none() && !changed.is_empty();
+    let holds = config.core.caps.on_exit == OnExit::Hold;
+    let is_owed = !holds && !daemon.running && daemon.pid.is_none() && !changed.is_empty();
     is_owed.then(|| {
         let changed: Vec<&str> = changed.into_iter().collect();
         let text = format!(

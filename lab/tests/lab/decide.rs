@@ -107,7 +107,8 @@ fn help(subcommand: &str, columns: &str) -> String {
 
 /// What follows the options.
 fn examples(help: &str) -> &str {
-    help.split_once("(see a summary with '-h')").unwrap().1
+    let rest = help.split_once("(see a summary with '-h')").unwrap().1;
+    rest.find("\nExamples:\n").map_or(rest, |at| &rest[at..])
 }
 
 #[test]

@@ -174,6 +174,11 @@ impl Clocks {
         self.lock = self.before;
     }
 
+    /// A lock that a predecessor has asked for may be done until then, and not before is it over.
+    pub fn late_until(&mut self, until: Nanos) {
+        self.late = Some(self.late.map_or(until, |late| late.max(until)));
+    }
+
     /// Unlocks once more what a failed lock may have done by now. The lock may still be done later.
     pub fn free_once_more(&mut self) {
         if self.are_free_for_now() {
@@ -320,6 +325,9 @@ impl<S: Store> Core<S> {
                 Journaled::Asked => (Some(latest), LOCKED),
                 Journaled::Done | Journaled::Late(_) => (None, LOCKED),
             };
+            if late.is_some() {
+                self.predecessor.clocks.push(address.clone());
+            }
             if let Some(unit) = self.devices.get_mut(device) {
                 let late = late.filter(|&late| late > self.now);
                 (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);

@@ -237,7 +237,14 @@ impl<S: Store> Core<S> {
 
     /// Part of a sample is left out: counted each time, logged at a limited rate.
     fn left_out(&mut self, name: &str, label: &'static str, why: String) {
-        let note = || Note::warning(EventKind::Job, why.clone()).job(name);
+        let user = self.jobs.get(name).map(|job| job.uid);
+        let note = || {
+            let note = Note::warning(EventKind::Job, why.clone()).job(name);
+            match user {
+                Some(uid) => note.user(uid),
+                None => note,
+            }
+        };
         self.out.refuse_noted(label, note);
         if let Some(job) = self.jobs.get_mut(name) {
             job.why = why;

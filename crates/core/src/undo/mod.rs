@@ -28,6 +28,37 @@ const LANDING: Nanos = Nanos(2_000_000_000);
 /// firmware may carry it out long after its driver has stopped waiting.
 pub(crate) const LATE: Nanos = Nanos(30_000_000_000);
 
+/// A litd that died before this one was started.
+#[derive(Debug)]
+pub(crate) struct Predecessor {
+    /// Until then it may have had a call to a driver under way.
+    until: Nanos,
+    /// Whether a process of it was seen that waits for a driver.
+    hangs: bool,
+    /// The caps that it may have asked for last, other than the one found, for each device in its journal.
+    caps: Vec<(String, Vec<Watts>)>,
+    /// The devices whose clocks it may have asked to lock.
+    pub clocks: Vec<String>,
+}
+
+impl Predecessor {
+    /// One whose calls had ended by then, as far as is known.
+    pub fn ended(now: Nanos) -> Self {
+        Self {
+            until: now,
+            hangs: false,
+            caps: Vec::new(),
+            clocks: Vec::new(),
+        }
+    }
+}
+
+fn caps_of(entry: &Entry) -> Option<(String, Vec<Watts>)> {
+    let is_away = |cap: &Watts| !cap.is_same_cap(entry.found);
+    let caps: Vec<Watts> = entry.ours.iter().copied().filter(is_away).collect();
+    (!caps.is_empty()).then(|| (entry.address.clone(), caps))
+}
+
 impl<S: Store> Core<S> {
     /// Whether litd may have written a device since its cap was found.
     pub(crate) fn is_journaled(&self, device: usize) -> bool {
@@ -46,6 +77,7 @@ impl<S: Store> Core<S> {
             let text = format!("the undo journal was damaged: {damage}");
             self.note(Note::warning(EventKind::Fault, text));
         }
+        self.predecessor.caps = recovered.entries.iter().filter_map(caps_of).collect();
         for entry in recovered.entries {
             match self.devices.called(&entry.address) {
                 Some(device) => {
@@ -93,7 +125,7 @@ impl<S: Store> Core<S> {
             unit.found = Some(entry.found);
             return;
         };
-        let until = self.predecessor + LATE;
+        let until = self.predecessor.until + LATE;
         if self.now < until {
             let rounds = |cap: Watts| unit.rounds(cap, reading.cap);
             let late = Landing::of_predecessor(entry, reading.cap, rounds, until);
@@ -159,7 +191,8 @@ impl<S: Store> Core<S> {
                 self.note(note.device(&address));
                 // A failed write of the predecessor's may still be done, and replace it.
                 let now = self.now;
-                match same && self.writer.late(&address).any(|late| late.until > now) {
+                let fails = self.writer.late(&address).any(|late| late.until > now);
+                match same && (fails || self.predecessor.hangs) {
                     true => self.journal_over(device, Some(entry.found), held),
                     false => {
                         self.forget_entry(&address);
@@ -170,19 +203,22 @@ impl<S: Store> Core<S> {
     }
 
     /// A process of a predecessor's waits for a driver, for however long: until half a minute after it has ended any
-    /// cap in the journal may turn up.
+    /// cap in the journal that it left may turn up, and any lock of clocks that it had asked for.
     pub(crate) fn predecessor_hangs(&mut self) {
-        self.predecessor = self.now;
+        self.predecessor.hangs = true;
+        self.predecessor.until = self.now;
         let until = self.now + LATE;
-        for entry in self.writer.entries() {
-            let is_away = |cap: &Watts| !cap.is_same_cap(entry.found);
-            let caps: Vec<Watts> = entry.ours.iter().copied().filter(is_away).collect();
-            let unit = self.devices.called(&entry.address);
-            if let Some(unit) = unit.and_then(|device| self.devices.get_mut(device))
-                && !caps.is_empty()
-            {
-                let late = Landing::of_one_that_hangs(caps, until);
+        for (address, caps) in &self.predecessor.caps {
+            let device = self.devices.called(address);
+            if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
+                let late = Landing::of_one_that_hangs(caps.clone(), until);
                 unit.landing = Landing::merged(unit.landing.take(), Some(late));
+            }
+        }
+        for address in &self.predecessor.clocks {
+            let device = self.devices.called(address);
+            if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
+                unit.clocks.late_until(until);
             }
         }
     }
@@ -317,7 +353,7 @@ impl<S: Store> Core<S> {
     /// A predecessor's writes to closed devices, which are not read, are over once none can be late any more: from
     /// then on those devices count as all closed ones do.
     pub(crate) fn forget_late_of_closed(&mut self) {
-        if !self.recovered || self.now < self.predecessor + LATE {
+        if !self.recovered || self.now < self.predecessor.until + LATE {
             return;
         }
         let closed = |unit: &Unit| {
