@@ -425,6 +425,14 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
 /// of its own.
 #[must_use]
 pub fn limits_of_the_dead(directory: &Path) -> Vec<String> {
+    let mut dead = limits_on_record(directory);
+    dead.retain(|address| !is_locked(directory, address));
+    dead
+}
+
+/// The CPU sockets whose limits are on record here, whoever runs.
+#[must_use]
+pub fn limits_on_record(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sockets = entries.filter_map(|entry| {
         let name = entry.file_name();
@@ -432,11 +440,9 @@ pub fn limits_of_the_dead(directory: &Path) -> Vec<String> {
             .strip_suffix(powercap::KEPT)
             .map(str::to_owned)
     });
-    let mut dead: Vec<String> = sockets
-        .filter(|address| !is_locked(directory, address))
-        .collect();
-    dead.sort();
-    dead
+    let mut sockets: Vec<String> = sockets.collect();
+    sockets.sort();
+    sockets
 }
 
 /// Whether a running process has a device's lock in this directory.

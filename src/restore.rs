@@ -9,7 +9,8 @@ use std::rc::Rc;
 use litd_api::{DeviceState, DeviceStatus};
 use litd_core::config::OnExit;
 use litd_core::journal::{Entry, Journal, JournalError, Recovered, Undo};
-use litd_core::{AboveSafe, Core};
+use litd_core::{AboveSafe, Core, Device};
+use litd_power::DeviceKind;
 use thiserror::Error;
 
 use crate::clock::Clock;
@@ -243,7 +244,6 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     }
     let mut left = on_one_thread(async { plan.carry_out(&config).await })?;
     left.extend(still_to_come(own, &locks));
-    left.extend(short_term_of_the_dead(own, &locks));
     Leftovers(left).or_nothing()
 }
 
@@ -257,17 +257,6 @@ fn still_to_come(own: &Path, locks: &Path) -> Vec<Leftover> {
         pid: it.pid,
     };
     hanging.map(left).collect()
-}
-
-/// The CPU sockets whose limits are still on record although no journal names them.
-fn short_term_of_the_dead(own: &Path, locks: &Path) -> Option<Leftover> {
-    let named = owed(own)
-        .ok()
-        .flatten()
-        .map_or_else(Vec::new, |it| it.entries);
-    let mut addresses = locks::limits_of_the_dead(locks);
-    addresses.retain(|address| !named.iter().any(|entry| entry.address == *address));
-    (!addresses.is_empty()).then_some(Leftover::ShortTerm { addresses })
 }
 
 /// Undoes what is on record, whatever caps the configuration wants to be left behind. The caller has the lock of the
@@ -358,6 +347,7 @@ impl Plan {
         } = self;
         let (directory, own) = (config.shell.locks(), &config.shell.state.directory);
         let mut found = Some(discover(config).await?);
+        let unread: Vec<String> = found.iter().flat_map(unread_sockets).collect();
         let addresses = found.iter().flat_map(Found::addresses);
         let locks = Rc::new(DeviceLocks::take(&directory, own, addresses)?);
         let lost = left.iter().filter_map(Leftover::lost_device);
@@ -409,8 +399,27 @@ impl Plan {
                 }),
             }
         }
+        left.extend(short_term_of(unread, own, &directory));
         Ok(left)
     }
+}
+
+/// The CPU sockets that could not be read: reading one restores what is left of litd's short-term limit.
+fn unread_sockets(found: &Found) -> Vec<String> {
+    let is_unread = |it: &&Device| it.identity.kind == DeviceKind::Cpu && it.reading.is_none();
+    let sockets = found.inventory.iter().filter(is_unread);
+    sockets.map(|it| it.identity.address.clone()).collect()
+}
+
+/// Of these the ones whose short-term limit is still on record, and which no journal names.
+fn short_term_of(mut unread: Vec<String>, own: &Path, directory: &Path) -> Option<Leftover> {
+    let recorded = locks::limits_on_record(directory);
+    let named = owed(own)
+        .ok()
+        .flatten()
+        .map_or_else(Vec::new, |it| it.entries);
+    unread.retain(|it| recorded.contains(it) && named.iter().all(|entry| entry.address != *it));
+    (!unread.is_empty()).then_some(Leftover::ShortTerm { addresses: unread })
 }
 
 impl locks::Remembered {
