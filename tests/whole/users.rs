@@ -89,15 +89,20 @@ impl User {
 
     /// With this process id, which has to be free. `None`: others were faster each time.
     pub fn with_pid(uid: u32, pid: u32) -> Option<Self> {
+        const LAST: &str = "/proc/sys/kernel/ns_last_pid";
+        let before = fs::read_to_string(LAST).ok()?;
+        let mut found = None;
         for _ in 0..500 {
-            let last = (pid - 1).to_string();
-            fs::write("/proc/sys/kernel/ns_last_pid", last).ok()?;
+            fs::write(LAST, (pid - 1).to_string()).ok()?;
             let user = Self::new(uid);
             if user.pid == pid {
-                return Some(user);
+                found = Some(user);
+                break;
             }
         }
-        None
+        // Other tests' processes get ids that nobody has had of late again.
+        fs::write(LAST, before.trim()).ok()?;
+        found
     }
 
     pub fn pid(&self) -> u32 {
