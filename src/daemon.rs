@@ -288,15 +288,15 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
     }
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
-    let damaged = state::damaged_journal(state);
-    takeover::take_over(config, &locks)?;
-    if let Some(copy) = damaged {
+    // Whoever takes over writes the journal anew.
+    if let Some(copy) = state::damaged_journal(state) {
         log::error!(
             "{}: this undo journal was damaged, and litd may take caps that an earlier litd has lowered for those \
              found: compare all caps with what they should be by hand, and remove that file then",
             copy.display()
         );
     }
+    takeover::take_over(config, &locks)?;
     Ok((found, store_in(state, &config.shell).of(locks)))
 }
 

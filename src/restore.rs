@@ -324,8 +324,8 @@ impl Plan {
     }
 
     fn look_into(&mut self, state: &Path) {
-        let is_damaged = |owed: &Recovered| owed.damaged.is_some();
-        let is_told = matches!(owed(state), Ok(Some(owed)) if is_damaged(&owed));
+        let owed = owed(state);
+        let is_told = matches!(&owed, Ok(Some(owed)) if owed.damaged.is_some());
         // The journal has been written anew since, without what could not be read.
         if state::damaged_journal(state).is_some() && !is_told {
             self.left.push(Leftover::Damaged {
@@ -333,7 +333,7 @@ impl Plan {
                 damage: "at an earlier start".to_owned(),
             });
         }
-        match owed(state) {
+        match owed {
             Ok(Some(_)) => self.places.push(state.to_owned()),
             Ok(None) => {}
             Err(left) => self.left.push(left),

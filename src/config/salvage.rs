@@ -37,9 +37,7 @@ impl Config {
             }
         }
     }
-}
 
-impl Config {
     /// Whether this configuration, salvaged from that file, restores caps only because the file says nothing of it,
     /// where the litd before, of this boot, said that it holds them.
     #[must_use]

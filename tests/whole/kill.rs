@@ -6,9 +6,9 @@
 //! failure names.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::seeds::{self, Variables};
 use crate::stand::{DEVICES, GPUS, LITD, SOON, Stand, quick};
 use litd_rig::{Fault, Job, JobSpec, Killer, Ledger};
 use litd_sim::rng::Rng;
@@ -158,33 +158,9 @@ fn run(seed: u64) {
 
 #[test]
 fn killed_at_any_moment_it_leaves_no_cap_wrong() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let runs = number("LITD_KILLS").unwrap_or(25);
-    let first = number("LITD_KILL_SEED").unwrap_or(1) as u64;
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= runs {
-                        return;
-                    }
-                    let seed = first + number as u64;
-                    let named = Named(seed);
-                    run(seed);
-                    std::mem::forget(named);
-                }
-            });
-        }
-    });
-}
-
-/// Names the run that fails.
-struct Named(u64);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        eprintln!("to run it again: LITD_KILLS=1 LITD_KILL_SEED={}", self.0);
-    }
+    let variables = Variables {
+        runs: "LITD_KILLS",
+        seed: "LITD_KILL_SEED",
+    };
+    seeds::each(variables, 25, 3, run);
 }

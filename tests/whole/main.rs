@@ -62,6 +62,7 @@ mod rollout;
 mod room;
 mod sample;
 mod sampling;
+mod seeds;
 mod shell_daemon;
 mod slow_disk;
 mod slow_log;

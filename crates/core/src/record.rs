@@ -58,9 +58,9 @@ impl Note {
         self
     }
 
-    /// This user's processes have caused the event.
-    pub fn user(mut self, uid: u32) -> Self {
-        self.user = Some(uid);
+    /// This user's processes have caused the event, if it was a user's.
+    pub fn user(mut self, uid: impl Into<Option<u32>>) -> Self {
+        self.user = uid.into();
         self
     }
 

@@ -20,6 +20,12 @@ fn check(report: &Report, device: usize, verdict: Verdict) -> (Topic, &str) {
     (check.topic, &check.text)
 }
 
+fn assert_others_are_qualified(report: &Report) {
+    let devices = report.devices.iter().enumerate();
+    let mut others = devices.filter(|(index, _)| *index != ILL);
+    assert!(others.all(|(_, it)| it.is_qualified()), "{report:#?}");
+}
+
 /// The run with this fault: the check that failed is about this, and says so.
 fn assert_found(fault: Fault, topic: Topic, part: &str) -> (Stand, Report) {
     let stand = node();
@@ -29,15 +35,7 @@ fn assert_found(fault: Fault, topic: Topic, part: &str) -> (Stand, Report) {
     let (failed, text) = check(&report, ILL, Verdict::Failed);
     assert_eq!(failed, topic, "{fault:?}: {text}");
     assert!(text.contains(part), "{fault:?}: {text}");
-    let others = report
-        .devices
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| *index != ILL);
-    assert!(
-        others.clone().all(|(_, it)| it.is_qualified()),
-        "{report:#?}"
-    );
+    assert_others_are_qualified(&report);
     stand.assert_rules();
     assert_eq!(stand.held(), stand.rig.ledger().found(), "{fault:?}");
     (stand, report)
@@ -126,15 +124,7 @@ fn a_driver_that_hangs_costs_its_device_only() {
     assert!(report.devices[ILL].failed(), "{report:#?}\n{said}");
     let (_, text) = check(&report, ILL, Verdict::Failed);
     assert!(text.contains("has not answered"), "{text}");
-    let others = report
-        .devices
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| *index != ILL);
-    assert!(
-        others.clone().all(|(_, it)| it.is_qualified()),
-        "{report:#?}"
-    );
+    assert_others_are_qualified(&report);
     hardware.lock().unwrap().heal(ILL);
     // Where it could not be read within a stop's time the journal has it.
     let (code, said) = stand.restore();

@@ -10,6 +10,8 @@ use litd_sim::rng::Rng;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::seeds::{self, Variables};
+
 use super::{QUICK, end, node, node_with, start};
 
 /// About as long as a run takes here.
@@ -68,26 +70,11 @@ fn run(seed: u64) {
 
 #[test]
 fn ended_at_any_moment_it_leaves_the_caps_found() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let runs = number("LITD_ABORTS").unwrap_or(20);
-    let first = number("LITD_ABORT_SEED").unwrap_or(1) as u64;
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= runs {
-                        return;
-                    }
-                    let seed = first + number as u64;
-                    let named = Named(seed);
-                    run(seed);
-                    std::mem::forget(named);
-                }
-            });
-        }
-    });
+    let variables = Variables {
+        runs: "LITD_ABORTS",
+        seed: "LITD_ABORT_SEED",
+    };
+    let runs = seeds::each(variables, 20, 4, run);
     let changed = CHANGED.load(Ordering::Relaxed);
     eprintln!("{runs} runs ended, {changed} of them by a kill that left something to undo");
 }
@@ -139,13 +126,4 @@ fn after_a_kill_the_next_run_is_refused_until_it_is_undone() {
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(stand.held(), stand.rig.ledger().found());
-}
-
-/// Names the run that fails.
-struct Named(u64);
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        eprintln!("to run it again: LITD_ABORTS=1 LITD_ABORT_SEED={}", self.0);
-    }
 }

@@ -239,11 +239,8 @@ impl<S: Store> Core<S> {
     fn left_out(&mut self, name: &str, label: &'static str, why: String) {
         let user = self.jobs.get(name).map(|job| job.uid);
         let note = || {
-            let note = Note::warning(EventKind::Job, why.clone()).job(name);
-            match user {
-                Some(uid) => note.user(uid),
-                None => note,
-            }
+            let note = Note::warning(EventKind::Job, why.clone());
+            note.job(name).user(user)
         };
         self.out.refuse_noted(label, note);
         if let Some(job) = self.jobs.get_mut(name) {

@@ -1,5 +1,7 @@
 //! Calls by other NVML clients (a zeusd, an nvidia-smi) besides litd.
 
+use std::path::Path;
+
 use litd_power::Sharing;
 use litd_rig::Fault;
 use litd_rig_nvml::MIG_INSTANCES;
@@ -12,16 +14,17 @@ use nvml_wrapper::error::NvmlError;
 
 use crate::common::rig;
 
+/// Another program with NVIDIA's library.
+fn client(library: &Path) -> Nvml {
+    let library = library.as_os_str();
+    Nvml::builder().lib_path(library).init().unwrap()
+}
+
 #[test]
 fn another_client_finds_what_it_asks_for() {
     let rig = rig();
     let library = rig.install_nvml().unwrap();
-    let open = || {
-        Nvml::builder()
-            .lib_path(library.as_os_str())
-            .init()
-            .unwrap()
-    };
+    let open = || client(&library);
     let nvml = open();
     assert_eq!(nvml.sys_driver_version().unwrap(), "simulated 1");
     assert_eq!(nvml.sys_nvml_version().unwrap(), env!("CARGO_PKG_VERSION"));
@@ -105,12 +108,7 @@ fn instances_have_processes_and_no_settings() {
 fn a_gpu_that_was_lost_stays_lost_in_its_session() {
     let rig = rig();
     let library = rig.install_nvml().unwrap();
-    let open = || {
-        Nvml::builder()
-            .lib_path(library.as_os_str())
-            .init()
-            .unwrap()
-    };
+    let open = || client(&library);
     let nvml = open();
     let gpu = nvml.device_by_index(0).unwrap();
     rig.hardware().inject(0, Fault::Gone);
