@@ -44,15 +44,10 @@ impl Config {
     pub fn is_silent_on_a_hold(&self, path: Option<&Path>) -> bool {
         let path = path.unwrap_or(Path::new(DEFAULT_PATH));
         let text = files::text(path, files::LONGEST_CONFIG).unwrap_or_default();
-        let says = |line: &str| {
-            let word = line.replace([' ', '"', '\''], "");
-            word.trim_start_matches("caps.")
-                .starts_with("on_exit=restore")
-        };
         let usual = || Some(self.shell.usual("/run/litd")?.join("baseline"));
         let baseline = self.shell.baseline_path().or_else(usual);
         self.core.caps.on_exit == OnExit::Restore
-            && !text.lines().any(says)
+            && !says_to_restore(&text)
             && baseline.is_some_and(|path| baseline::was_held(&path))
     }
 }
@@ -194,9 +189,22 @@ fn names_a_safe_budget(text: &str) -> bool {
 }
 
 fn says_hold(table: &DeTable<'_>) -> bool {
+    says(table, &|key, word| word == "hold" && key != "on_stale")
+}
+
+/// Whether the file, or any line of it by itself, has `on_exit = "restore"`, however that is written.
+fn says_to_restore(text: &str) -> bool {
+    let restores =
+        |table: &DeTable<'_>| says(table, &|key, word| key == "on_exit" && word == "restore");
+    let by_itself = |line| DeTable::parse(line).is_ok_and(|line| restores(line.get_ref()));
+    restores(DeTable::parse_recoverable(text).0.get_ref()) || text.lines().any(by_itself)
+}
+
+/// Whether a table, or one inside it, has a key and a word of which that is so.
+fn says(table: &DeTable<'_>, so: &dyn Fn(&str, &str) -> bool) -> bool {
     table.iter().any(|(key, value)| match value.get_ref() {
-        DeValue::String(word) => word == "hold" && key.get_ref() != "on_stale",
-        DeValue::Table(inner) => says_hold(inner),
+        DeValue::String(word) => so(key.get_ref(), word),
+        DeValue::Table(inner) => says(inner, so),
         _ => false,
     })
 }
@@ -325,6 +333,27 @@ mod tests {
             format!("nope = 1\njobs.on_stale = \"hold\"\n{restore}"),
         ] {
             assert_eq!(held(&text).0, OnExit::Restore, "{text}");
+        }
+    }
+
+    #[test]
+    fn to_restore_is_said_in_every_way_that_toml_has() {
+        for text in [
+            "[caps]\non_exit = \"restore\"\n",
+            "[caps]\n\ton_exit\t=\t'restore' # as before\n",
+            "caps = { gpu_floor = 250.0, on_exit = \"restore\" }\n[law\n",
+            "caps.\"on_exit\" = \"\"\"restore\"\"\"\n",
+            "[law\non_exit = \"restore\"\n",
+        ] {
+            assert!(says_to_restore(text), "{text}");
+        }
+        for text in [
+            "",
+            "[caps]\n# on_exit = \"restore\"\n",
+            "[caps]\non_exit = \"restored\"\n",
+            "[jobs]\non_stale = \"restore\"\n",
+        ] {
+            assert!(!says_to_restore(text), "{text}");
         }
     }
 

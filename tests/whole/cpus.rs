@@ -99,6 +99,26 @@ impl Node {
         !self.layout().locks().join("cpu0.short-term").exists()
     }
 
+    /// A litd has set the socket to these caps by hand, one after the other, and was killed.
+    fn overridden(&self, caps: &[f64]) {
+        let locks = self.layout().locks();
+        fs::create_dir_all(&locks).unwrap();
+        let mut found = self.discover(locks);
+        for &cap in caps {
+            found.domains[0].set_cap(Watts(cap)).unwrap();
+            assert_eq!(self.limits().0, cap);
+        }
+    }
+
+    fn discover(&self, locks: PathBuf) -> litd_power::Inventory {
+        powercap::discover(&Search {
+            sys: self.root.path().join("sys"),
+            proc: self.root.path().join("proc"),
+            kept: Some(locks),
+            ..Search::default()
+        })
+    }
+
     /// A litd has lowered the socket for a loop, and was killed.
     fn crash(&self, cap: Watts) {
         let (state, locks) = (self.layout().state(), self.layout().locks());
@@ -113,13 +133,7 @@ impl Node {
             .begin(&mut store, "cpu0", None, Watts(350.0))
             .unwrap();
         journal.intend(&mut store, &[("cpu0", cap)]).unwrap();
-        let mut found = powercap::discover(&Search {
-            sys: self.root.path().join("sys"),
-            proc: self.root.path().join("proc"),
-            kept: Some(locks),
-            ..Search::default()
-        });
-        found.domains[0].set_cap(cap).unwrap();
+        self.discover(locks).domains[0].set_cap(cap).unwrap();
         // As the register has it.
         let short = (self.limits().1 * 8.0).floor() * 125_000.0;
         fs::write(self.zone().join(SHORT), format!("{short:.0}\n")).unwrap();
@@ -130,22 +144,46 @@ impl Node {
 #[test]
 fn a_short_term_limit_of_an_override_goes_back_by_restore() {
     let node = Node::new(900.0);
-    let locks = node.layout().locks();
-    fs::create_dir_all(&locks).unwrap();
-    let mut found = powercap::discover(&Search {
-        sys: node.root.path().join("sys"),
-        proc: node.root.path().join("proc"),
-        kept: Some(locks),
-        ..Search::default()
-    });
-    found.domains[0].set_cap(Watts(200.0)).unwrap();
-    assert_eq!(node.limits().0, 200.0);
+    node.overridden(&[200.0]);
     fs::write(node.zone().join(LONG), "350000000\n").unwrap();
     assert!(node.limits().1 < 900.0);
     let (code, said) = node.restore();
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(node.limits(), (350.0, 900.0));
     assert!(node.keeps_nothing());
+}
+
+/// litd was killed between the two writes of an override that raises both limits.
+#[test]
+fn the_short_term_limit_of_an_override_is_raised_by_restore() {
+    let node = Node::new(900.0);
+    node.overridden(&[200.0]);
+    let before = fs::read(node.zone().join(SHORT)).unwrap();
+    node.overridden(&[300.0]);
+    let (_, whole) = node.limits();
+    fs::write(node.zone().join(SHORT), before).unwrap();
+    assert!(node.limits().1 < whole);
+    let (code, said) = node.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(node.limits(), (300.0, whole));
+}
+
+/// A socket that can't be read keeps litd's short-term limit, which no journal names.
+#[test]
+fn a_short_term_limit_that_stays_lowered_is_told_of() {
+    let node = Node::new(900.0);
+    node.overridden(&[200.0]);
+    fs::write(node.zone().join(LONG), "no number\n").unwrap();
+    let (code, said) = node.restore();
+    assert_ne!(code, Some(0), "{said}");
+    assert!(
+        said.contains("the short-term limit of cpu0 is not restored"),
+        "{said}"
+    );
+    fs::write(node.zone().join(LONG), "350000000\n").unwrap();
+    let (code, said) = node.restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(node.limits(), (350.0, 900.0));
 }
 
 #[test]

@@ -321,11 +321,19 @@ fn no_budget_is_accepted_for_which_released_gpus_leave_no_room() {
     let (code, said) = stand.try_command(&budget(2600.0));
     assert_eq!(code, 409, "{said}");
     assert!(said.contains("their floors add up to 4000 W"), "{said}");
-    stand.reload(&(quick("gpu-realloc") + "caps.budget = 2600\n"));
-    wait_for("the refusal", || {
-        stand.finish();
-        stand.has_event(EventKind::Daemon, "their floors add up to 4000 W")
-    });
+    for (key, rest) in [
+        ("caps.budget", ""),
+        ("caps.safe_budget", "caps.on_exit = \"hold\"\n"),
+    ] {
+        stand.reload(&(quick("gpu-realloc") + &format!("{key} = 2600\n{rest}")));
+        let why = format!(
+            "{key}: this budget can't be kept while gpu0, gpu1, gpu2, gpu3 keep what they hold"
+        );
+        wait_for("the refusal", || {
+            stand.finish();
+            stand.has_event(EventKind::Daemon, &why)
+        });
+    }
     stand.command(&budget(4000.0));
     stand.pass(3.0);
     assert!(stand.sum() <= Watts(4000.0), "{:?}", stand.held());

@@ -21,7 +21,7 @@ pub(crate) struct Bounds {
 /// A budget of a configuration that this node's GPUs can't keep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Impossible {
-    /// The key: `caps.budget`, for example.
+    /// The key, such as `caps.budget`, or whoever else has set the budget.
     pub key: &'static str,
     /// The problem and a valid value, beginning with the key.
     pub reason: String,
@@ -206,20 +206,33 @@ impl<S: Store> Core<S> {
     /// means, that could not be kept under it.
     #[must_use]
     pub fn refuses(&self, config: &Config) -> Option<String> {
-        // Checked with the released GPUs as they are now, and with all of them steered again.
-        let mut reasons = self.newly_impossible(config, is_drained);
-        for reason in self.newly_impossible(config, |_| false) {
-            if !reasons.contains(&reason) {
-                reasons.push(reason);
-            }
-        }
+        let mut found = self.newly_impossible(config, |_| false);
+        let always: Vec<&str> = found.iter().map(|it| it.key).collect();
+        let now = self.newly_impossible(config, is_drained);
+        let only_now: Vec<&str> = now.iter().map(|it| it.key).collect();
+        let only_now = only_now.into_iter().filter(|key| !always.contains(key));
+        let released: Vec<Impossible> = only_now.map(|it| self.for_the_released(it)).collect();
+        found.extend(released);
+        let reasons: Vec<String> = found.into_iter().map(|it| it.reason).collect();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
+    /// A budget that can't be kept only because an administrator has released GPUs, which keep what they hold.
+    fn for_the_released(&self, key: &'static str) -> Impossible {
+        let released = self.devices.gpus().filter(|(_, unit)| is_drained(unit));
+        let names: Vec<&str> = released.map(|(_, unit)| unit.name.as_str()).collect();
+        let reason = format!(
+            "{key}: this budget can't be kept while {} keep what they hold, because they were released: take them back \
+             first (`litctl resume`), or set a higher one",
+            names.join(", ")
+        );
+        Impossible { key, reason }
+    }
+
     /// The budgets that can't be kept under a configuration where the GPUs chosen by `kept` keep what they may
-    /// hold, in words. A budget that is already impossible only because GPUs are released is accepted if it is not
-    /// lowered and the floors are the same.
-    fn newly_impossible(&self, config: &Config, kept: fn(&Unit) -> bool) -> Vec<String> {
+    /// hold. A budget that is already impossible only because GPUs are released is accepted if it is not lowered and
+    /// the floors are the same.
+    fn newly_impossible(&self, config: &Config, kept: fn(&Unit) -> bool) -> Vec<Impossible> {
         let cpus = self.left_to_cpus();
         let (new, old) = (
             self.bounds_under(config, kept),
@@ -234,8 +247,8 @@ impl<S: Store> Core<S> {
             !was || floors_grew || own.any(|(new, old)| new.1 < old.1)
         };
         let impossible = new.impossible(config, cpus).into_iter();
-        let mut reasons: Vec<String> = impossible.filter(is_worse).map(|it| it.reason).collect();
-        for (whose, budget) in [
+        let mut found: Vec<Impossible> = impossible.filter(is_worse).collect();
+        for (key, budget) in [
             ("`litctl budget`", self.authority.overriding_budget()),
             ("the lease", self.authority.leased_budget()),
         ] {
@@ -246,9 +259,10 @@ impl<S: Store> Core<S> {
             if let Err(why) = new.check(budget)
                 && (was_kept || floors_grew)
             {
-                reasons.push(format!("{why}, and {whose} has set it"));
+                let reason = format!("{why}, and {key} has set it");
+                found.push(Impossible { key, reason });
             }
         }
-        reasons
+        found
     }
 }

@@ -174,7 +174,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The caps found of those devices that the journal does not name.
-    fn unrecorded(&self, devices: impl Iterator<Item = usize>) -> Vec<Found> {
+    pub(crate) fn unrecorded(&self, devices: impl Iterator<Item = usize>) -> Vec<Found> {
         let new = devices.filter(|&device| !self.is_journaled(device));
         let found = new.filter_map(|device| {
             let unit = self.devices.get(device)?;

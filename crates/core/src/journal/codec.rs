@@ -7,6 +7,7 @@ use std::io;
 
 use litd_api::crc32;
 use litd_units::{Nanos, Watts};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, JournalError, Late, Lock, Locked, Recovered};
@@ -191,6 +192,19 @@ fn decode(line: &[u8]) -> Option<Record> {
     serde_json::from_slice(json).ok()
 }
 
+/// Whether this is the beginning of a line, as a full disk or a crash leaves it at the end of a file.
+fn is_begun(line: &[u8]) -> bool {
+    let mut json = serde_json::Deserializer::from_slice(line).into_iter::<IgnoredAny>();
+    match json.next() {
+        Some(Ok(_)) => {
+            let (json, rest) = line.split_at(json.byte_offset());
+            rest.len() < SEAL && seal(json).starts_with(rest)
+        }
+        Some(Err(error)) => line.starts_with(b"{") && error.is_eof(),
+        None => false,
+    }
+}
+
 /// Length of a [`seal`].
 const SEAL: usize = 9;
 
@@ -245,8 +259,8 @@ fn first_line(bytes: &[u8]) -> &[u8] {
 
 /// The undo that a journal asks for; `None` if it is empty or all its devices were restored.
 ///
-/// What can't be read is left out and reported in [`Recovered::damaged`]. A record cut off at
-/// the end is harmless: a cap is written only after its record has been appended.
+/// What can't be read is left out and reported in [`Recovered::damaged`]. A record that is only begun at the end is
+/// left out and no damage: a full disk leaves it so, and a cap is written only after its record has been appended.
 ///
 /// # Errors
 /// [`JournalError::Version`]: another version of litd wrote it, and it was not looked into.
@@ -257,6 +271,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<Recovered>, JournalError> {
         match decode(line) {
             Some(record) => replay.apply(record)?,
             None if line.is_empty() => {}
+            None if lines.peek().is_none() && is_begun(line) => {}
             None if lines.peek().is_none() => replay.cut_off = line.len(),
             None => replay.unreadable(index + 1),
         }

@@ -1,7 +1,7 @@
 //! Overrides: caps that an administrator sets by hand, through litd, within the same limits and read back in the
 //! same way. An override becomes the cap found: steering begins from it and restores it, and litd's end does not
 //! undo it. The undo journal need not have it: should litd die in the middle, the device holds the override or
-//! what was there before.
+//! what was there before. The journal has to be writable all the same, as for every other change of a cap.
 
 use litd_api::{EventKind, Problem};
 use litd_policies::Limits;
@@ -96,6 +96,7 @@ impl<S: Store> Core<S> {
             return Err(problem("name one device"));
         };
         let cap = self.check_by_hand(device, asked)?;
+        self.check_disk(device)?;
         let held = self.actuator.held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return Err(problem("the device is gone"));
@@ -117,6 +118,22 @@ impl<S: Store> Core<S> {
         } else {
             format!("{name} is to hold {cap}: its driver takes no finer steps")
         })
+    }
+
+    /// While the journal can't be written no cap is changed but to undo, and an override is no exception: whether the
+    /// disk still takes an entry of this device is tried, and the entry crossed out again.
+    fn check_disk(&mut self, device: usize) -> Result<(), Problem> {
+        let found = self.unrecorded([device].into_iter());
+        self.writer.try_journal(&found, &mut self.out);
+        if self.writer.journal_trouble().is_none() {
+            for it in found {
+                self.writer.cross_out(&it.address, &mut self.out);
+            }
+        }
+        match self.writer.journal_trouble() {
+            Some(why) => Err(problem(why.to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// The cap that the driver can hold, if this override is allowed.

@@ -1,6 +1,7 @@
 //! A disk that takes no writes: what is promised then, and what is said of it.
 
-use litd_api::DeviceState;
+use litd_api::{Command, DeviceState};
+use litd_units::Watts;
 
 use crate::disk::Faults;
 use crate::gpu::found_at;
@@ -171,4 +172,26 @@ fn a_lease_below_all_floors_is_refused_while_litd_is_off() {
     node.kill_switch(false);
     node.pass(5.0);
     node.all_hold(700.0);
+}
+
+/// An override is no exception: nobody would know after a crash what was found.
+#[test]
+fn a_cap_by_hand_is_refused_while_the_disk_is_full() {
+    let mut node = Node::new(2);
+    node.pass(5.0);
+    node.disk.fail(full());
+    let by_hand = || Command::SetCap {
+        device: "gpu1".to_owned(),
+        watts: Watts(300.0),
+    };
+    let why = node.command(by_hand()).unwrap_err().error;
+    assert!(why.contains("no cap is changed, but to undo"), "{why}");
+    node.pass(10.0);
+    node.all_hold(700.0);
+    node.disk.fail(Faults::default());
+    node.command(by_hand()).unwrap();
+    // The entry that was tried is gone, and the override is what was found.
+    node.pass(10.0);
+    assert!(node.stop());
+    assert_eq!(node.caps(), [700.0, 300.0]);
 }

@@ -656,12 +656,12 @@ fn a_release_that_may_or_may_not_be_on_disk_is_settled_before_the_next_write() {
 #[test]
 fn after_damage_the_next_write_leaves_a_sound_file() {
     let (mut disk, _) = used();
-    disk.journal.extend_from_slice(b"{\"intent\":{\"addr");
+    disk.journal.extend_from_slice(b"{\"intent\":{\"addr\0\0");
     let (mut journal, recovered) = open(&mut disk);
     let damaged = recovered.unwrap().damaged.unwrap();
     assert_eq!(
         damaged,
-        "the last 16 bytes are no whole record and were left out"
+        "the last 18 bytes are no whole record and were left out"
     );
     journal
         .intend(&mut disk, &[(NAMES[2], Watts(600.0))])
@@ -676,6 +676,22 @@ fn after_damage_the_next_write_leaves_a_sound_file() {
         recovered.entries[2].undo(Watts(600.0)),
         Undo::Write(Watts(702.0))
     );
+}
+
+/// A full disk takes a part of a record, whose cap is not written then.
+#[test]
+fn a_record_that_is_only_begun_at_the_end_is_no_damage() {
+    let (disk, _) = used();
+    let last = lines_of(&disk.journal).pop().unwrap();
+    for length in last.start..last.end - 1 {
+        let cut = &disk.journal[..length];
+        let (there, whole) = (
+            read(cut).unwrap(),
+            read(&disk.journal[..last.start]).unwrap(),
+        );
+        assert_eq!(there, whole, "{} bytes", length - last.start);
+        assert_eq!(there.unwrap().damaged, None);
+    }
 }
 
 /// Where each line begins and ends, its line break included.

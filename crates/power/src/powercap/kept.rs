@@ -76,6 +76,9 @@ impl Record {
         let (Some(short), Some(found)) = (now.short, self.found.short) else {
             return LeftOver::Nothing;
         };
+        if let Some(wanted) = self.wanted.short.filter(|_| self.is_half_raised(now)) {
+            return LeftOver::Goal(wanted);
+        }
         if near(self.wanted.long, now.long) || near(found, short) {
             return LeftOver::Nothing;
         }
@@ -98,9 +101,26 @@ impl Record {
         goal.map_or(LeftOver::Nothing, LeftOver::Goal)
     }
 
-    /// Whether the cap is the one before half a write, and litd's own: then it goes back later, with its limit.
+    /// Whether litd was killed between the two writes that raise both limits: the cap is the wanted one, and the
+    /// short-term limit is still the lower one from before. That of an override would stay so, because no undo follows.
+    fn is_half_raised(&self, now: Limits) -> bool {
+        let is_before = |it: Limits| {
+            it.short
+                .zip(now.short)
+                .is_some_and(|(one, other)| near(one, other))
+        };
+        let rises = self.wanted.long > self.before.long && self.wanted.short > self.before.short;
+        rises
+            && near(self.wanted.long, now.long)
+            && is_before(self.before)
+            && !is_before(self.wanted)
+    }
+
+    /// Whether the cap is litd's own, of a whole write or from before half a one: then it goes back later, with its
+    /// limit.
     pub fn goes_back_later(&self, now: Limits) -> bool {
-        self.before != self.found && near(self.before.long, now.long)
+        let is_before = self.before != self.found && near(self.before.long, now.long);
+        is_before || near(self.wanted.long, now.long)
     }
 
     fn line(&self) -> String {
@@ -322,6 +342,28 @@ mod tests {
         // The firmware has rounded the short-term limit, or the cap to its highest.
         assert_eq!(told(limits(200_000_000, 236_000_000)), LeftOver::Nothing);
         assert_eq!(told(limits(400_000_000, 480_000_000)), LeftOver::Nothing);
+    }
+
+    #[test]
+    fn half_of_an_override_that_raises_both_limits_is_finished() {
+        let found = limits(350_000_000, 420_000_000);
+        for before in [found, limits(200_000_000, 240_000_000)] {
+            let wanted = limits(500_000_000, 600_000_000);
+            let record = Record {
+                found,
+                wanted,
+                before,
+            };
+            let half = Limits {
+                long: wanted.long,
+                ..before
+            };
+            assert_eq!(record.left_over(half), LeftOver::Goal(600_000_000));
+            // What was found is still to be known, if a cap of litd's goes back.
+            assert!(record.goes_back_later(half));
+            assert_eq!(record.left_over(wanted), LeftOver::Nothing);
+            assert_eq!(record.left_over(before), LeftOver::Nothing);
+        }
     }
 
     #[test]
