@@ -14,6 +14,7 @@ mod job;
 mod lease;
 mod output;
 mod packaging;
+mod page;
 mod plan;
 mod policy;
 mod predict;

@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use litd_cli::colours::COLOURS;
+use plotters::style::RGBColor;
+
 /// The size of a chart, in SVG units; a browser scales it to the page.
 const WIDTH: f64 = 480.0;
 const LEFT: f64 = 56.0;
@@ -9,14 +12,13 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 42.0;
-/// Colours that people with the common kinds of colour blindness tell apart.
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a6d3b", "#666666",
-];
 
-/// The colour of a rank.
-pub fn colour(at: usize) -> &'static str {
-    COLOURS[at % COLOURS.len()]
+/// The colour of a rank, as in all other pictures. Black is the text's colour, which a dark page can show.
+pub fn colour(at: usize) -> String {
+    match COLOURS[at % COLOURS.len()] {
+        RGBColor(0, 0, 0) => "currentColor".to_owned(),
+        RGBColor(red, green, blue) => format!("#{red:02x}{green:02x}{blue:02x}"),
+    }
 }
 
 /// Text as HTML has it: a kernel's name can't become a tag or end an attribute.

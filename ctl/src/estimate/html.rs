@@ -6,6 +6,7 @@ use litd_estimate::NodeEstimate;
 
 use super::Report;
 use super::text::first;
+use crate::page;
 use crate::svg::{Chart, colour, escaped};
 
 /// So many bars a histogram has.
@@ -13,22 +14,11 @@ const BARS: usize = 30;
 /// So many nodes the table has.
 const ROWS: usize = 1_000;
 
-const STYLE: &str = "
-:root{color-scheme:light dark;--line:#8884}
-body{font:16px/1.5 system-ui,sans-serif;max-width:48rem;margin:auto;padding:1rem}
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}p,li{overflow-wrap:anywhere}
-svg{width:100%;height:auto;display:block}svg text{font-size:11px;fill:currentColor}.title{font-size:12px}
-.grid{stroke:var(--line);fill:none}.curve{fill:none;stroke-width:1.4}
-table{border-collapse:collapse;display:block;overflow-x:auto;font-size:.85rem}
-td,th{padding:.2rem .4rem;text-align:right;border-bottom:1px solid var(--line)}
-td:first-child,th:first-child{text-align:left}
-dl{display:grid;grid-template-columns:auto 1fr;gap:.3rem .8rem;margin:.8rem 0}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
-";
-
 /// The whole file.
 pub fn page(report: &Report) -> String {
-    let mut out = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>What could this fleet gain? (litctl estimate)</title><style>{STYLE}</style></head><body>\n<h1>What could this fleet gain at most?</h1>\n"
+    let mut out = page::begin(
+        "What could this fleet gain? (litctl estimate)",
+        "What could this fleet gain at most?",
     );
     if report.simulated {
         out.push_str("<p><strong>SIMULATED</strong>: a simulator made these numbers up.</p>\n");
@@ -41,8 +31,7 @@ pub fn page(report: &Report) -> String {
     pictures(&mut out, report);
     told(&mut out, report);
     table(&mut out, report);
-    out.push_str("</body></html>\n");
-    out
+    page::end(out)
 }
 
 type Value = fn(&NodeEstimate) -> Option<f64>;
@@ -80,10 +69,10 @@ fn pictures(out: &mut String, report: &Report) {
         if values.is_empty() {
             continue;
         }
-        let chart = histogram(&values, axis, colour(at));
+        let chart = histogram(&values, axis, &colour(at));
         let _ = writeln!(
             out,
-            "<section><h2>{title}</h2><figure style=\"margin:0\">{chart}</figure></section>"
+            "<section><h2>{title}</h2><figure>{chart}</figure></section>"
         );
     }
 }

@@ -1,11 +1,15 @@
 //! Energy against latency as one page: no script, nothing from a network (Figures 7 and 8).
 
 use std::error::Error;
+use std::fmt::Write as _;
 
 use plotters::prelude::*;
 
 /// The colours of tensor parallelism 1, 2, 4, 8 and others: the Okabe-Ito palette.
 use litd_cli::colours::COLOURS;
+
+use crate::page;
+use crate::svg::escaped;
 
 const SIZE: (u32, u32) = (860, 520);
 const FONT: &str = "sans-serif";
@@ -88,23 +92,13 @@ pub fn scatter(x: &str, y: &str, dots: &[Dot]) -> Result<String, Box<dyn Error>>
 
 /// The page around pictures.
 pub fn page(title: &str, text: &str, pictures: &[(&str, String)]) -> String {
-    let escaped = |text: &str| {
-        text.replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-    };
-    let figures: Vec<String> = pictures
-        .iter()
-        .map(|(name, picture)| {
-            format!("<h2>{name}</h2>\n<p>Large dots are the Pareto front.</p>\n{picture}\n")
-        })
-        .collect();
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>{title}</title>\n<style>body{{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:auto;padding:1rem}}\
-         svg{{width:100%;height:auto}}pre{{overflow-x:auto;font-size:.8rem}}</style>\n<h1>{title}</h1>\n{}<pre>{}</pre>\n</html>\n",
-        figures.concat(),
-        escaped(text),
-        title = escaped(title),
-    )
+    let mut out = page::begin(title, title);
+    for (name, picture) in pictures {
+        let _ = writeln!(
+            out,
+            "<section><h2>{name}</h2><p>Large dots are the Pareto front.</p><figure>{picture}</figure></section>"
+        );
+    }
+    let _ = writeln!(out, "<pre>{}</pre>", escaped(text));
+    page::end(out)
 }

@@ -668,7 +668,7 @@ fn a_page_has_the_verdict_as_its_title_and_the_kinds_of_idleness_apart() {
     let job = Job::of(None, &[(0, Vec::from_iter(events))]);
     let page = job.page();
     assert!(
-        page.contains("<h1>Where does this GPU's time go?</h1>"),
+        page.contains("<h1>Where does this GPU&#39;s time go?</h1>"),
         "{page}"
     );
     // The verdict's own figure is in the table.

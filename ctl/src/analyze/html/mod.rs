@@ -12,6 +12,7 @@ use litd_units::Nanos;
 use super::answer::Screen;
 use super::summary::Summary;
 use super::{text, words};
+use crate::page;
 use crate::svg::{Chart, colour, escaped};
 
 /// The most kernels that the straggler wave draws.
@@ -29,25 +30,6 @@ const NO_OVERLAP: f64 = 0.01;
 /// How many kernels are on either side of the one with the greatest lead.
 const AROUND: usize = 12;
 
-const STYLE: &str = "
-:root{color-scheme:light dark;--line:#8884}
-body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:auto;padding:1rem}
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}
-p,li{overflow-wrap:anywhere}svg{width:100%;height:auto;display:block}
-svg text{font-size:11px;fill:currentColor}.title{font-size:12px}
-.grid{stroke:var(--line);fill:none}.curve{fill:none;stroke-width:1.4}.thin{fill:none;stroke-width:.7;opacity:.7}
-table{border-collapse:collapse;display:block;overflow-x:auto}
-td,th{padding:.2rem .4rem;text-align:right;border-bottom:1px solid var(--line);vertical-align:top}
-td{white-space:nowrap}th{font-weight:600;font-size:.85rem;vertical-align:bottom}
-td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:7rem}
-.key span{display:inline-block;margin-right:.8rem}.key i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
-dl{display:grid;grid-template-columns:auto 1fr;gap:.3rem .8rem;margin:.8rem 0}dt{font-weight:600}dd{margin:0;overflow-wrap:anywhere}
-tr:has(strong) td{background:#d55e0022}
-.verdict{font-size:1.15rem;border-left:.3rem solid #d55e00;padding-left:.8rem}
-@media print{body{max-width:none;font-size:10pt;padding:0}figure,tr{break-inside:avoid}h2{break-after:avoid}
-table{display:table;width:100%}td,th{white-space:normal;font-size:8pt}}
-";
-
 /// The whole file: of one group's ranks, if they were studied, all there is to see; of all ranks
 /// where their time goes.
 pub fn render(
@@ -60,10 +42,8 @@ pub fn render(
         0 | 1 => "Where does this GPU's time go?",
         _ => "Who waits for whom, and why?",
     };
-    let mut out = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{} (litctl analyze)</title><style>{STYLE}</style></head><body>\n<h1>{heading}</h1>\n",
-        escaped(&first.verdict.in_full())
-    );
+    let title = format!("{} (litctl analyze)", first.verdict.in_full());
+    let mut out = page::begin(&title, heading);
     if report.simulated {
         out.push_str("<p><strong>SIMULATED</strong>: a simulator wrote these traces.</p>\n");
     }
@@ -78,8 +58,7 @@ pub fn render(
     for note in &report.notes {
         let _ = writeln!(out, "<p>Note: {}</p>", escaped(note));
     }
-    out.push_str("</body></html>\n");
-    out
+    page::end(out)
 }
 
 /// The pictures and tables of one group's ranks.
@@ -106,7 +85,7 @@ fn pictures(out: &mut String, study: &Study<'_>, timelines: &[Timeline]) {
     ] {
         let _ = writeln!(
             out,
-            "<section><h2>{title}</h2><p>{}</p><figure style=\"margin:0\">{chart}</figure></section>",
+            "<section><h2>{title}</h2><p>{}</p><figure>{chart}</figure></section>",
             escaped(text)
         );
     }
@@ -237,7 +216,7 @@ fn lead_curves(waves: &[Wave]) -> String {
         for (at, leads) in wave.lead_ns.iter().enumerate() {
             let points = wave.at.iter().zip(leads).step_by(step);
             let points = points.map(|(k, lead)| (before + *k as f64, millis(*lead)));
-            chart.line(points, colour(at), "curve");
+            chart.line(points, &colour(at), "curve");
         }
         before += wave.kernels as f64;
     }
@@ -301,7 +280,7 @@ fn scatter(study: &Study<'_>) -> String {
     let step = kernels.len().div_ceil(DOTS).max(1);
     for kernel in kernels.iter().step_by(step) {
         for (at, (overlap, time)) in kernel.overlap.iter().zip(&kernel.duration).enumerate() {
-            chart.dot(*overlap, millis(*time), colour(at));
+            chart.dot(*overlap, millis(*time), &colour(at));
         }
     }
     chart.finish("Duration by overlap ratio")
@@ -339,13 +318,14 @@ fn timeline(study: &Study<'_>, timelines: &[Timeline]) -> String {
         let base = ranks - 1.0 - at as f64;
         kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.duration()));
         kernels.truncate(each);
+        let own = colour(at);
         for kernel in kernels {
             let span = (
                 millis(kernel.start.max(first) - first),
                 millis(kernel.end.min(last) - first),
             );
             let (rows, fill) = match kernel.class {
-                KernelClass::Computation => ((0.5, 0.9), colour(at)),
+                KernelClass::Computation => ((0.5, 0.9), own.as_str()),
                 KernelClass::Communication | KernelClass::Fused => ((0.1, 0.45), "#999"),
                 KernelClass::Copy => ((0.1, 0.45), "#555"),
             };
