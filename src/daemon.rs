@@ -500,6 +500,12 @@ pub(crate) struct Signals {
     hangup: Signal,
 }
 
+/// What a signal asks of a daemon.
+enum Asked {
+    Reload,
+    Stop,
+}
+
 impl Signals {
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
@@ -507,6 +513,17 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         })
+    }
+
+    /// Waits for the next signal. A reload comes before a stop that was asked for right after it: caps are left behind
+    /// as the new file says.
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            biased;
+            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+        }
     }
 
     /// Waits for a signal that ends a process, and names it. A terminal that hangs up is one, too, for whoever has
@@ -567,13 +584,11 @@ impl Life {
                 () = end.notified() => {}
                 // Deadlines may have moved.
                 () = progress.notified(), if runs => {}
-                _ = self.signals.terminate.recv() => self.stop(),
-                _ = self.signals.interrupt.recv() => self.stop(),
-                _ = self.signals.hangup.recv() => {
-                    if let Some(reload) = &reload {
-                        reload.perform(&self.hub);
-                    }
-                }
+                asked = self.signals.next() => match (asked, &reload) {
+                    (Asked::Stop, _) => self.stop(),
+                    (Asked::Reload, Some(reload)) => reload.perform(&self.hub),
+                    (Asked::Reload, None) => {}
+                },
                 outcome = &mut rig, if rig_gone.is_none() => {
                     rig_gone = Some(outcome);
                     self.stop();

@@ -47,6 +47,22 @@ fn a_stop_leaves_what_is_safe_and_forgets_nothing() {
     assert_found_again(stand);
 }
 
+/// As `systemctl reload litd; systemctl stop litd`, whose reload does not wait.
+#[test]
+fn a_stop_right_after_a_reload_leaves_what_the_new_file_says() {
+    for _ in 0..4 {
+        let config = quick("gpu-realloc");
+        let mut stand = Stand::clocked(&config);
+        let mut job = stand.train();
+        stand.play_into_steering(&mut job);
+        stand.reload(&(config + HOLD));
+        let code = stand.terminate();
+        assert_eq!(code, Some(0), "{}", stand.said());
+        assert_safe(&stand);
+        assert_found_again(stand);
+    }
+}
+
 #[test]
 fn off_leaves_what_is_safe_and_forgets_nothing() {
     let directory = tempfile::tempdir().unwrap();
