@@ -2,7 +2,9 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::ops::Range;
 
+use plotters::coord::combinators::BindKeyPoints as _;
 use plotters::prelude::*;
 
 /// The colours of tensor parallelism 1, 2, 4, 8 and others: the Okabe-Ito palette.
@@ -59,12 +61,18 @@ pub fn scatter(x: &str, y: &str, dots: &[Dot]) -> Result<String, Box<dyn Error>>
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(64)
-            .build_cartesian_2d(across.log_scale(), up.log_scale())?;
+            .build_cartesian_2d(
+                across.clone().log_scale().with_key_points(ticks(&across)),
+                up.clone().log_scale().with_key_points(ticks(&up)),
+            )?;
         chart
             .configure_mesh()
             .x_desc(x)
             .y_desc(y)
             .label_style((FONT, 13))
+            .x_label_formatter(&number)
+            .y_label_formatter(&number)
+            .light_line_style(TRANSPARENT)
             .draw()?;
         let step = dots.len().div_ceil(MOST).max(1);
         for &group in &groups {
@@ -90,6 +98,44 @@ pub fn scatter(x: &str, y: &str, dots: &[Dot]) -> Result<String, Box<dyn Error>>
     Ok(picture)
 }
 
+/// Numbers for a logarithmic axis that are round and not close to each other: of the steps within a decade the widest
+/// that give three, else equal steps.
+fn ticks(range: &Range<f64>) -> Vec<f64> {
+    const STEPS: [&[f64]; 3] = [&[1.0], &[1.0, 3.0], &[1.0, 2.0, 5.0]];
+    const ENOUGH: usize = 3;
+    let decade = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
+    for steps in STEPS {
+        let all = decade.clone().flat_map(|power| {
+            let of_this = steps.iter();
+            of_this.map(move |step| step * 10_f64.powi(power))
+        });
+        let within: Vec<f64> = all.filter(|it| range.contains(it)).collect();
+        if within.len() >= ENOUGH {
+            return within;
+        }
+    }
+    let rough = (range.end - range.start) / 4.0;
+    let unit = 10_f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|it| it * unit);
+    let step = step
+        .into_iter()
+        .find(|it| *it >= 0.99 * rough)
+        .unwrap_or(unit);
+    let first = (range.start / step).ceil() as i64;
+    let all = (first..).map(|at| at as f64 * step);
+    all.take_while(|it| *it <= range.end).collect()
+}
+
+/// A tick without needless digits.
+fn number(value: &f64) -> String {
+    let digits = (2 - value.log10().floor() as i32).clamp(0, 6) as usize;
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 /// The page around pictures.
 pub fn page(title: &str, text: &str, pictures: &[(&str, String)]) -> String {
     let mut out = page::begin(title, title);
@@ -99,6 +145,34 @@ pub fn page(title: &str, text: &str, pictures: &[(&str, String)]) -> String {
             "<section><h2>{name}</h2><p>Large dots are the Pareto front.</p><figure>{picture}</figure></section>"
         );
     }
-    let _ = writeln!(out, "<pre>{}</pre>", escaped(text));
+    let lines: Vec<String> = text.lines().map(escaped).collect();
+    let _ = writeln!(out, "<pre>{}</pre>", lines.join("\n"));
     page::end(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_axis_has_a_few_round_numbers() {
+        for (range, expected) in [
+            (0.9..1100.0, vec![1.0, 10.0, 100.0, 1000.0]),
+            (60.0..2600.0, vec![100.0, 300.0, 1000.0]),
+            (23.0..38.0, vec![25.0, 30.0, 35.0]),
+            (2.2..44.0, vec![3.0, 10.0, 30.0]),
+            (0.061..0.069, vec![0.062, 0.064, 0.066, 0.068]),
+        ] {
+            let got = ticks(&range);
+            let close = got
+                .iter()
+                .zip(&expected)
+                .all(|(a, b)| (a / b - 1.0).abs() < 1e-9);
+            assert!(close && got.len() == expected.len(), "{range:?}: {got:?}");
+        }
+        assert_eq!(
+            [0.062, 2.5, 100.0, 2000.0].map(|it| number(&it)),
+            ["0.062", "2.5", "100", "2000"]
+        );
+    }
 }
