@@ -6,7 +6,7 @@
 //! boot 1f0c...                 the kernel's boot id
 //! pid 4711 90210               litd, and when it started, in clock ticks since boot
 //! budget                       if a budget was set: devices may hold less while litd runs
-//! hold                         if they may when it is gone, too: it leaves them within a safe budget
+//! hold 4000000000              if they may when it is gone, too: it leaves GPUs within this safe budget, in microwatts
 //! device gpu 0000:85:00.0 750000000
 //! device cpu cpu0 350000000    kind, address, cap in microwatts
 //! ```
@@ -139,11 +139,13 @@ fn text(baseline: &Baseline) -> String {
     let pid = std::process::id();
     let born = born("self").unwrap_or_default();
     let mut text = format!("litd-baseline 1\nboot {boot}\npid {pid} {born}\n");
-    text.push_str(match baseline.lower {
-        Lower::No => "",
-        Lower::ForBudget => "budget\n",
-        Lower::ForGood => "budget\nhold\n",
-    });
+    match baseline.lower {
+        Lower::No => {}
+        Lower::ForBudget => text.push_str("budget\n"),
+        Lower::ForGood(safe) => {
+            let _ = writeln!(text, "budget\nhold {:.0}", safe.0 * 1e6);
+        }
+    }
     for device in &baseline.devices {
         let kind = match device.kind {
             DeviceKind::Gpu => "gpu",
@@ -204,7 +206,10 @@ fn is_another_daemons(path: &Path) -> bool {
 pub(crate) fn was_held(path: &Path) -> bool {
     let text = litd_files::read(path, 1 << 20).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
-    let says = |what: &str| text.lines().any(|line| line == what);
+    let says = |what: &str| {
+        text.lines()
+            .any(|line| line == what || line.starts_with(&format!("{what} ")))
+    };
     let boot = crate::state::boot_id().map(|boot| format!("boot {boot}"));
     says("hold") && boot.is_ok_and(|boot| says(&boot))
 }

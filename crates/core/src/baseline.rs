@@ -19,15 +19,15 @@ pub struct Baseline {
 }
 
 /// Whether devices without a job may hold less than they were found with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Lower {
     /// Devices without a job hold the caps found.
     #[default]
     No,
     /// While litd runs devices may hold less, because a budget was set.
     ForBudget,
-    /// Also after litd has ended devices may hold less: litd leaves caps within a safe budget.
-    ForGood,
+    /// Also after litd has ended devices may hold less: litd leaves GPUs within this safe budget.
+    ForGood(Watts),
 }
 
 /// A device and the cap found on it.
@@ -45,7 +45,7 @@ impl<S: Store> Core<S> {
     /// Publishes the baseline if it has changed, before any cap is written.
     pub(crate) fn tell_baseline(&mut self) {
         let lower = match (self.budget_on_exit(), self.set_budget()) {
-            (Some(_), _) => Lower::ForGood,
+            (Some(safe), _) => Lower::ForGood(safe),
             (None, Some(_)) => Lower::ForBudget,
             (None, None) => Lower::No,
         };
