@@ -658,7 +658,7 @@ impl<S: Store> Core<S> {
         self.out.push(Effect::Stopped);
     }
 
-    /// Records an event and has it logged. What is about a job was caused by its user.
+    /// Records an event and has it logged. What is about a job was caused by its user, unless the note says otherwise.
     pub(crate) fn note(&mut self, note: Note) {
         let job = note
             .job_of_unknown_user()

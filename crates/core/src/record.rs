@@ -76,6 +76,13 @@ impl Note {
         self
     }
 
+    /// An administrator, or litd by its own judgement, has caused the event, although it is about a user's job: such
+    /// events and the user's own must not push each other out.
+    pub fn by_the_node(mut self) -> Self {
+        self.cause = Some(Cause::Node);
+        self
+    }
+
     /// The job that the event is about, where it is not told who has caused it.
     pub fn job_of_unknown_user(&self) -> Option<&str> {
         self.job.as_deref().filter(|_| self.cause.is_none())

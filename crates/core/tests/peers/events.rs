@@ -1,5 +1,6 @@
 //! Whose events push out whose, where there is no room for all of them.
 
+use litd_api::Command;
 use litd_core::Owners;
 
 use crate::node::{Node, SECOND, beside, config};
@@ -46,4 +47,21 @@ fn a_user_of_many_ids_washes_away_no_other_users_events() {
     }
     flood(&mut node, |at| 4_294_967_290 + at % 6);
     assert_eq!(counted(&node, "of the metrics"), 4);
+}
+
+#[test]
+fn a_user_washes_away_no_trial_that_an_administrator_has_asked_for() {
+    let _beside = beside();
+    let mut node = Node::new(1, config());
+    node.attach(0, 1);
+    let trial = Command::StartTrial {
+        job: None,
+        quads: Some(2),
+        same: true,
+        seed: Some(7),
+    };
+    node.command(trial, &mut |reply| reply).unwrap();
+    assert_eq!(counted(&node, "asked for: A/A trial"), 1);
+    flood(&mut node, |_| 1000);
+    assert_eq!(counted(&node, "asked for: A/A trial"), 1);
 }
