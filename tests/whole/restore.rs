@@ -396,15 +396,21 @@ fn what_still_holds_a_cap_of_litds_after_a_boot_gets_back_what_was_found() {
     }
 }
 
-/// One byte of a device's line is changed: that is told until somebody has looked at the caps.
+/// Changes a byte of a device's line. Returns the file's contents.
+pub fn damage(journal: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(journal).unwrap();
+    let at = bytes.windows(8).position(|it| it == b"\"device\"").unwrap();
+    bytes[at + 1] = b'D';
+    fs::write(journal, &bytes).unwrap();
+    bytes
+}
+
+/// A device's line is damaged: that is told until somebody has looked at the caps.
 #[test]
 fn a_damaged_journal_is_told_of_until_its_copy_is_removed() {
     let stand = crashed();
     let journal = stand.rig.layout().state().join("journal");
-    let mut bytes = fs::read(&journal).unwrap();
-    let at = bytes.windows(8).position(|it| it == b"\"device\"").unwrap();
-    bytes[at + 1] = b'D';
-    fs::write(&journal, bytes).unwrap();
+    damage(&journal);
     for _ in 0..3 {
         let (code, said) = stand.restore();
         assert_eq!(code, Some(1), "{said}");
