@@ -554,6 +554,16 @@ pub fn copy_of_damaged(directory: &Path) -> Option<PathBuf> {
     copy.exists().then_some(copy)
 }
 
+/// The warning for as long as the copy of a damaged undo journal is there.
+#[must_use]
+pub fn was_damaged(copy: &Path) -> String {
+    let copy = copy.display();
+    format!(
+        "{copy}: this undo journal was damaged, so caps that litd had lowered may still be so, and may count as the caps \
+         found: compare all caps with what they should be by hand, then remove {copy}"
+    )
+}
+
 /// The path of the undo journal in a state directory.
 #[must_use]
 pub fn journal(directory: &Path) -> PathBuf {

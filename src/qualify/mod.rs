@@ -296,11 +296,7 @@ fn left(config: &Config, remembered: &[Remembered]) -> Vec<String> {
     for state in states {
         // A cap that it had lowered would be taken for the one found, and set again at the end.
         if let Some(copy) = state::copy_of_damaged(state) {
-            let copy = copy.display();
-            left.push(format!(
-                "{copy}: the undo journal of an earlier litd was damaged, so caps that it had lowered may still be so: \
-                 compare all caps with what they should be by hand, then remove {copy}"
-            ));
+            left.push(state::was_damaged(&copy));
         }
         match restore::owed(state) {
             Ok(None) => {}
