@@ -45,7 +45,8 @@ enum Command {
     /// systemd runs this after each end of the daemon. It reads the undo journal, restores the caps found
     /// (or holds caps, as caps.on_exit says) and unlocks clocks. Foreign caps stay. While a daemon runs it
     /// changes nothing and ends with status 1: use `litctl restore`. Status 1 also means that a cap could
-    /// not be restored, and 2 that the configuration is wrong; the message has the device and the reason.
+    /// not be restored, or that the undo journal was found damaged, and 2 that the configuration is wrong;
+    /// the message has the device or the file, and the reason.
     Restore,
     Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key

@@ -214,6 +214,10 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     hub.borrow_mut().set_owners(owners::read(subordinate_ids));
     hub.borrow_mut()
         .wait_for(Hanging::noted(&config.shell.locks()));
+    if let Some(copy) = state::copy_of_damaged(&config.shell.state.directory) {
+        let told = state::was_damaged(&copy);
+        hub.borrow_mut().handle(Event::Outside(&told));
+    }
     let mut life = Life::new(hub.clone(), answers, signals);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
@@ -289,13 +293,7 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
     // Whoever takes over writes the journal anew.
-    if let Some(copy) = state::damaged_journal(state) {
-        log::error!(
-            "{}: this undo journal was damaged, and litd may take caps that an earlier litd has lowered for those \
-             found: compare all caps with what they should be by hand, and remove that file then",
-            copy.display()
-        );
-    }
+    state::damaged_journal(state);
     takeover::take_over(config, &locks)?;
     Ok((found, store_in(state, &config.shell).of(locks)))
 }

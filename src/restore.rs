@@ -237,7 +237,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     // changed: no journal names that.
     let locks = config.shell.locks();
     if plan.places.is_empty() && locks::limits_of_the_dead(&locks).is_empty() {
-        if plan.left.is_empty() {
+        if plan.left.is_empty() && !plan.was_damaged {
             log::info!("nothing to restore");
         }
         return Leftovers(plan.left).or_nothing();
@@ -280,6 +280,8 @@ struct Plan {
     places: Vec<PathBuf>,
     /// Failures so far.
     left: Vec<Leftover>,
+    /// Whether a journal was damaged before, which was told.
+    was_damaged: bool,
 }
 
 impl Plan {
@@ -287,6 +289,7 @@ impl Plan {
         let mut plan = Self {
             places: Vec::new(),
             left: Vec::new(),
+            was_damaged: false,
         };
         let remembered = locks::remembered(directory).unwrap_or_else(|error| {
             log::warn!("{error}: whether a litd with another state directory was here is unknown");
@@ -326,12 +329,13 @@ impl Plan {
     fn look_into(&mut self, state: &Path) {
         let owed = owed(state);
         let is_told = matches!(&owed, Ok(Some(owed)) if owed.damaged.is_some());
-        // The journal has been written anew since, without what could not be read.
-        if state::damaged_journal(state).is_some() && !is_told {
-            self.left.push(Leftover::Damaged {
-                journal: state::journal(state),
-                damage: "at an earlier start".to_owned(),
-            });
+        // Whoever found the damage has told of it: a restore by its exit status, a start by an event. Nobody can tell
+        // from then on whether anything is wrong, so a unit whose caps are all back is not failed at each stop.
+        if let Some(copy) = state::damaged_journal(state)
+            && !is_told
+        {
+            log::warn!("{}", state::was_damaged(&copy));
+            self.was_damaged = true;
         }
         match owed {
             Ok(Some(_)) => self.places.push(state.to_owned()),
@@ -344,6 +348,7 @@ impl Plan {
         let Self {
             mut places,
             mut left,
+            ..
         } = self;
         let (directory, own) = (config.shell.locks(), &config.shell.state.directory);
         let mut found = Some(discover(config).await?);

@@ -18,6 +18,7 @@ use crate::syncer::{PATIENCE, Synced, Syncer};
 use litd_files as files;
 
 const JOURNAL: &str = "journal";
+const DAMAGED: &str = "journal.damaged";
 const LEARNED: &str = "learned";
 const TRIAL: &str = "trial";
 const CONDITION: &str = "condition";
@@ -528,7 +529,7 @@ pub fn journal_id(directory: &Path) -> Option<String> {
 /// is lost once it is written anew, so a damaged one is copied first, and the copy stays until an administrator has
 /// compared the caps and removes it.
 pub fn damaged_journal(directory: &Path) -> Option<PathBuf> {
-    let copy = directory.join("journal.damaged");
+    let copy = directory.join(DAMAGED);
     let bytes = load_journal(directory).unwrap_or_default();
     let recovered = litd_core::journal::read(&bytes).ok().flatten();
     if recovered.is_some_and(|it| it.damaged.is_some()) && !copy.exists() {
@@ -543,7 +544,24 @@ pub fn damaged_journal(directory: &Path) -> Option<PathBuf> {
             );
         }
     }
+    copy_of_damaged(directory)
+}
+
+/// The same where it was copied before; nothing is written.
+#[must_use]
+pub fn copy_of_damaged(directory: &Path) -> Option<PathBuf> {
+    let copy = directory.join(DAMAGED);
     copy.exists().then_some(copy)
+}
+
+/// The warning for as long as the copy of a damaged undo journal is there.
+#[must_use]
+pub fn was_damaged(copy: &Path) -> String {
+    let copy = copy.display();
+    format!(
+        "{copy}: this undo journal was damaged, so caps that litd had lowered may still be so, and may count as the caps \
+         found: compare all caps with what they should be by hand, then remove {copy}"
+    )
 }
 
 /// The path of the undo journal in a state directory.

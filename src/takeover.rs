@@ -21,6 +21,9 @@ struct Orphan {
     recovered: Recovered,
     /// The entries of this daemon's devices for which no journal is newer.
     newest: Recovered,
+    /// Whether its file stays as it is: it is damaged and could not be copied, so it is the only record of what can't
+    /// be read in it.
+    stays: bool,
     /// No other daemon uses it meanwhile.
     _lock: Lock,
 }
@@ -49,7 +52,11 @@ pub(crate) fn take_over(
         match owed(&it.state) {
             Ok(None) => {}
             Ok(Some(recovered)) => {
-                orphans.push(Orphan::new(it.state, recovered, _lock, locks, &boot_id));
+                let mut orphan = Orphan::new(it.state, recovered, _lock, locks, &boot_id);
+                // Crossing out what is taken over writes the file anew, without the lines that can't be read.
+                let copy = state::damaged_journal(&orphan.state);
+                orphan.stays = orphan.recovered.damaged.is_some() && copy.is_none();
+                orphans.push(orphan);
             }
             Err(unreadable) => left.push(unreadable),
         }
@@ -109,7 +116,7 @@ pub(crate) fn take_over(
         log::warn!("{error}: what this litd has taken over is not crossed out elsewhere");
         return Ok(damaged);
     }
-    for orphan in &orphans {
+    for orphan in orphans.iter().filter(|it| !it.stays) {
         if let Err(cause) = orphan.cross_out(config, &boot_id) {
             let journal = state::journal(&orphan.state);
             let journal = journal.display();
@@ -159,6 +166,7 @@ impl Orphan {
             newest,
             state,
             recovered,
+            stays: false,
             _lock,
         }
     }

@@ -79,7 +79,7 @@ Exit status:
   1  the test could not be run
   2  the command line or the configuration is wrong
   3  refused, and nothing was written: litd runs, a kill switch or mode = \"off\" is set, a process
-     uses a GPU, or a dead litd has left caps changed
+     uses a GPU, a dead litd has left caps changed, or its undo journal was damaged
   4  a device failed, which the report names; caps are as they were found
   5  stopped before its end; caps are as they were found
   6  a cap may not be as it was found: the report says which, and `litd restore` tries again";
@@ -294,6 +294,10 @@ fn left(config: &Config, remembered: &[Remembered]) -> Vec<String> {
         }
     }
     for state in states {
+        // A cap that it had lowered would be taken for the one found, and set again at the end.
+        if let Some(copy) = state::copy_of_damaged(state) {
+            left.push(state::was_damaged(&copy));
+        }
         match restore::owed(state) {
             Ok(None) => {}
             Ok(Some(_)) => left.push(format!(

@@ -1,5 +1,7 @@
 //! The Debian package: built, and taken through its life in a booted Debian.
 
+mod purge;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

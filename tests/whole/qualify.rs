@@ -225,6 +225,23 @@ fn what_a_dead_litd_has_left_changed_is_not_taken_for_the_caps_found() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// What an earlier litd has found may be among what could not be read in its journal.
+#[test]
+fn beside_the_copy_of_a_damaged_journal_nothing_is_written() {
+    let stand = node();
+    let state = stand.rig.layout().state();
+    fs::create_dir_all(&state).unwrap();
+    let copy = state.join("journal.damaged");
+    fs::write(&copy, "damaged").unwrap();
+    let remedy = format!("then remove {}", copy.display());
+    for arguments in [&SHORT[..], &["--dry-run"]] {
+        assert_refused(&stand, arguments, &remedy);
+    }
+    fs::remove_file(&copy).unwrap();
+    let report = qualify(&stand, &SHORT);
+    assert_eq!(report.outcome, Outcome::Qualified, "{report:#?}");
+}
+
 #[test]
 fn a_kill_switch_and_a_litd_that_is_off_are_obeyed() {
     let off = tempfile::NamedTempFile::new().unwrap();

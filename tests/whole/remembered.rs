@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use litd_units::Watts;
 
-use crate::restore::crashed;
+use crate::restore::{crashed, damage};
 use crate::stand::{GPUS, LITD, Stand, quick};
 
 const LAST: usize = GPUS - 1;
@@ -164,4 +164,37 @@ fn a_journal_that_was_written_anew_in_its_absence_is_the_one_that_counts() {
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
     assert!(stand.is_back(), "{:?}", stand.held());
+}
+
+/// Whoever takes a journal over writes it anew, without the lines that can't be read.
+#[test]
+fn a_damaged_journal_that_another_litd_takes_over_is_copied_before_it_is_written_anew() {
+    let mut stand = crashed();
+    let state = stand.rig.layout().state();
+    let damaged = damage(&state.join("journal"));
+    let config = stand.config().replace("/state\"", "/other-state\"");
+    stand.daemon = Some(stand.rig.spawn_clocked(Path::new(LITD), &config).unwrap());
+    stand.pass(3.0);
+    let copy = state.join("journal.damaged");
+    assert_eq!(fs::read(&copy).ok(), Some(damaged), "{}", stand.said());
+    let told = format!(
+        "{}: the undo journal was damaged",
+        state.join("journal").display()
+    );
+    assert!(stand.said().contains(&told), "{}", stand.said());
+    stand.kill();
+}
+
+/// The copy can't be made: the journal itself stays as it is.
+#[test]
+fn a_damaged_journal_that_can_not_be_copied_is_not_written_anew() {
+    let mut stand = crashed();
+    let state = stand.rig.layout().state();
+    let damaged = damage(&state.join("journal"));
+    fs::create_dir(state.join("journal.damaged.new")).unwrap();
+    let config = stand.config().replace("/state\"", "/other-state\"");
+    stand.daemon = Some(stand.rig.spawn_clocked(Path::new(LITD), &config).unwrap());
+    stand.pass(3.0);
+    assert_eq!(fs::read(state.join("journal")).unwrap(), damaged);
+    stand.kill();
 }

@@ -376,7 +376,7 @@ impl<S: Store> Core<S> {
         self.out.refuse_noted("busy", || {
             let who = client(uid);
             let text = format!("a client {who} was sent away: too many are connected");
-            Note::warning(EventKind::Daemon, text).user(uid.unwrap_or(NOBODY))
+            Note::warning(EventKind::Daemon, text).user(uid, self.hooks.owners())
         });
     }
 
@@ -388,7 +388,7 @@ impl<S: Store> Core<S> {
             let text = format!(
                 "a client {who} was not answered: too much of what litd has told waits to be read"
             );
-            Note::warning(EventKind::Daemon, text).user(uid.unwrap_or(NOBODY))
+            Note::warning(EventKind::Daemon, text).user(uid, self.hooks.owners())
         });
     }
 
@@ -658,21 +658,18 @@ impl<S: Store> Core<S> {
         self.out.push(Effect::Stopped);
     }
 
-    /// Records an event and has it logged. What is about a job was caused by its user.
+    /// Records an event and has it logged. What is about a job was caused by its user, unless the note says otherwise.
     pub(crate) fn note(&mut self, note: Note) {
         let job = note
             .job_of_unknown_user()
             .and_then(|job| self.jobs.get(job));
         let note = match job.map(|job| job.uid) {
-            Some(uid) => note.user(uid),
+            Some(uid) => note.user(uid, self.hooks.owners()),
             None => note,
         };
         self.out.note(note);
     }
 }
-
-/// The user of clients whose own is not known, as to room for events: no user has this id.
-const NOBODY: u32 = u32::MAX;
 
 /// The user of a socket's client, as far as known.
 fn client(uid: Option<u32>) -> String {

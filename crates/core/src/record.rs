@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use litd_api::{Counter, Event, EventKind, Events};
 use litd_units::Nanos;
 
+use crate::hooks::owners::Owners;
 use crate::room::{Room, Table};
 
 /// How many events are kept, if they fit the room for them.
@@ -19,6 +20,15 @@ fn bytes_of(event: &Event) -> usize {
     BESIDES + event.text.len() + texts.iter().sum::<usize>()
 }
 
+/// Who has caused an event, as to the room for events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    /// Litd itself, a device or an administrator.
+    Node,
+    /// The processes of a user, with all ids that are subordinate to his. Users who are not known share one room.
+    User(Option<u32>),
+}
+
 /// An event in the making.
 #[derive(Debug, Clone)]
 pub struct Note {
@@ -26,8 +36,8 @@ pub struct Note {
     warning: bool,
     job: Option<String>,
     device: Option<String>,
-    /// Whose processes have caused it, where that is a user's.
-    user: Option<u32>,
+    /// Nothing: the user of the job that it is about, or else the node.
+    cause: Option<Cause>,
     text: String,
 }
 
@@ -39,7 +49,7 @@ impl Note {
             warning: false,
             job: None,
             device: None,
-            user: None,
+            cause: None,
             text: text.into(),
         }
     }
@@ -58,15 +68,24 @@ impl Note {
         self
     }
 
-    /// This user's processes have caused the event, if it was a user's.
-    pub fn user(mut self, uid: impl Into<Option<u32>>) -> Self {
-        self.user = uid.into();
+    /// A user's processes have caused the event: this user's, if he is known, or the one to whom the id is
+    /// subordinate. Otherwise 65,536 subordinate ids would be as many users, each with a share of the room.
+    pub fn user(mut self, uid: impl Into<Option<u32>>, owners: &Owners) -> Self {
+        let owner = uid.into().map(|uid| owners.owner(uid));
+        self.cause = Some(Cause::User(owner));
         self
     }
 
-    /// The job that the event is about, where its user is not told.
+    /// An administrator, or litd by its own judgement, has caused the event, although it is about a user's job: such
+    /// events and the user's own must not push each other out.
+    pub fn by_the_node(mut self) -> Self {
+        self.cause = Some(Cause::Node);
+        self
+    }
+
+    /// The job that the event is about, where it is not told who has caused it.
     pub fn job_of_unknown_user(&self) -> Option<&str> {
-        self.job.as_deref().filter(|_| self.user.is_none())
+        self.job.as_deref().filter(|_| self.cause.is_none())
     }
 
     /// The event is about this device.
@@ -76,11 +95,11 @@ impl Note {
     }
 }
 
-/// An event, and the user whose processes have caused it.
+/// An event, and who has caused it.
 #[derive(Debug)]
 struct Kept {
     event: Event,
-    user: Option<u32>,
+    cause: Cause,
 }
 
 /// The events and the counters.
@@ -122,7 +141,7 @@ impl Record {
     /// Keeps an event, and returns it as it is to be logged.
     pub fn add(&mut self, now: Nanos, note: Note) -> Event {
         self.last += 1;
-        let user = note.user;
+        let cause = note.cause.unwrap_or(Cause::Node);
         let event = Event {
             seq: self.last,
             unix_seconds: self.unix_seconds(now),
@@ -142,7 +161,7 @@ impl Record {
         }
         self.events.push_back(Kept {
             event: event.clone(),
-            user,
+            cause,
         });
         event
     }
@@ -150,10 +169,10 @@ impl Record {
     /// Drops an event: the oldest that no user caused; or, where users' events have more than half of the room, the
     /// oldest of the user who has most of it. So nobody's processes can push out what others did.
     fn make_room(&mut self) {
-        let mut users: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+        let mut users: BTreeMap<Cause, (usize, usize)> = BTreeMap::new();
         for kept in &self.events {
-            if let Some(uid) = kept.user {
-                let (count, bytes) = users.entry(uid).or_default();
+            if kept.cause != Cause::Node {
+                let (count, bytes) = users.entry(kept.cause).or_default();
                 *count += 1;
                 *bytes += bytes_of(&kept.event);
             }
@@ -165,8 +184,8 @@ impl Record {
             false if bytes > self.room.most() / 2 => users.into_iter().max_by_key(|(_, it)| it.1),
             _ => None,
         };
-        let user = largest.map(|(uid, _)| uid);
-        let oldest = self.events.iter().position(|kept| kept.user == user);
+        let whose = largest.map_or(Cause::Node, |(user, _)| user);
+        let oldest = self.events.iter().position(|kept| kept.cause == whose);
         let dropped = self.events.remove(oldest.unwrap_or(0));
         let bytes = dropped.map_or(0, |kept| bytes_of(&kept.event));
         self.room.release(bytes);
@@ -227,7 +246,7 @@ mod tests {
         record.add(Nanos(0), Note::info(EventKind::Command, "budget"));
         for _ in 0..5 * KEPT {
             let note = Note::info(EventKind::Job, "attached");
-            record.add(Nanos(0), note.user(7));
+            record.add(Nanos(0), note.user(7, &Owners::default()));
         }
         let told = record.after(0);
         assert_eq!(told.events.len(), KEPT);
@@ -240,7 +259,10 @@ mod tests {
     fn no_user_washes_away_what_another_did() {
         let mut record = Record::new(Nanos(0), 0.0);
         let add = |record: &mut Record, uid: u32, text: &str| {
-            record.add(Nanos(0), Note::info(EventKind::Job, text).user(uid));
+            record.add(
+                Nanos(0),
+                Note::info(EventKind::Job, text).user(uid, &Owners::default()),
+            );
         };
         for _ in 0..3 {
             add(&mut record, 1, "adjusting");
@@ -262,7 +284,7 @@ mod tests {
         let text = "x".repeat(8 * 1024);
         for _ in 0..KEPT {
             let note = Note::info(EventKind::Job, text.as_str());
-            record.add(Nanos(0), note.job(&text).user(7));
+            record.add(Nanos(0), note.job(&text).user(7, &Owners::default()));
         }
         let told = record.after(0);
         let bytes: usize = told.events.iter().map(bytes_of).sum();

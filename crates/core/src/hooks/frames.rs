@@ -240,7 +240,7 @@ impl<S: Store> Core<S> {
         let user = self.jobs.get(name).map(|job| job.uid);
         let note = || {
             let note = Note::warning(EventKind::Job, why.clone());
-            note.job(name).user(user)
+            note.job(name).user(user, self.hooks.owners())
         };
         self.out.refuse_noted(label, note);
         if let Some(job) = self.jobs.get_mut(name) {

@@ -108,6 +108,11 @@ impl Hooks {
         self.owners = owners;
     }
 
+    /// The owners of subordinate ids.
+    pub fn owners(&self) -> &Owners {
+        &self.owners
+    }
+
     /// The user to whom an id is subordinate, or else the id itself.
     pub fn owner(&self, uid: u32) -> u32 {
         self.owners.owner(uid)
@@ -328,7 +333,7 @@ impl Hooks {
         let Peer { pid, uid } = session.peer();
         out.refuse_noted(no.label, || {
             let text = format!("hook of process {pid}, user {uid}, refused: {}", no.reason);
-            Note::warning(EventKind::Job, text).user(uid)
+            Note::warning(EventKind::Job, text).user(uid, &self.owners)
         });
         self.send(id, &ToHook::Refusal(no.message()), out);
         out.push(Effect::Close { session: id });

@@ -123,6 +123,6 @@ impl<S: Store> Core<S> {
             self.hooks.close(id, &mut self.out);
         }
         let note = Note::info(EventKind::Job, format!("ended: {why}"));
-        self.note(note.job(name).user(job.uid));
+        self.note(note.job(name).user(job.uid, self.hooks.owners()));
     }
 }

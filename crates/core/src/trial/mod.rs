@@ -108,7 +108,7 @@ impl<S: Store> Core<S> {
             report.abort("litd ended while it ran; the caps found went back");
             let job = report.job.clone();
             let text = "a trial was aborted: litd ended while it ran";
-            self.note(Note::warning(EventKind::Trial, text).job(&job));
+            self.note_trial(&job, Note::warning(EventKind::Trial, text));
         }
         if let Some(why) = self.trials.harm() {
             let text = format!(
@@ -187,6 +187,12 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Records what an administrator's trial of a job, or the finding that steering harms it, has come to. Neither is
+    /// its user's doing, whose other events are not to push this one out.
+    fn note_trial(&mut self, name: &str, note: Note) {
+        self.note(note.job(name).by_the_node());
+    }
+
     /// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
     fn declare_harm(&mut self, name: &str, why: &str) {
         let Some(whose) = self.jobs.get(name).map(|job| self.tenant_of(job)) else {
@@ -195,7 +201,7 @@ impl<S: Store> Core<S> {
         let text = format!(
             "harm: {why}; caps found are restored for the jobs of {whose}, and none of them is steered until `litctl resume`"
         );
-        self.note(Note::warning(EventKind::Trial, text).job(name));
+        self.note_trial(name, Note::warning(EventKind::Trial, text));
         self.trials.keep_harm(Harm {
             whose,
             job: name.to_owned(),

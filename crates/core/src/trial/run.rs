@@ -102,7 +102,8 @@ impl<S: Store> Core<S> {
             design.blocks(),
             design.seed
         );
-        self.note(Note::info(EventKind::Trial, format!("asked for: {text}")).job(&name));
+        let note = Note::info(EventKind::Trial, format!("asked for: {text}"));
+        self.note_trial(&name, note);
         self.end_hold_out(&name);
         self.trials.run = Some(Run {
             report,
@@ -254,7 +255,8 @@ impl<S: Store> Core<S> {
             run.report.state = State::Running;
             "blocks are being measured".clone_into(&mut run.report.why);
         }
-        self.note(Note::info(EventKind::Trial, "the first block begins").job(&name));
+        let note = Note::info(EventKind::Trial, "the first block begins");
+        self.note_trial(&name, note);
         self.keep_trial();
     }
 
@@ -344,7 +346,7 @@ impl<S: Store> Core<S> {
         }
         if blocks % 4 == 0 {
             let text = format!("{blocks} of {all} blocks are measured");
-            self.note(Note::info(EventKind::Trial, text).job(&name));
+            self.note_trial(&name, Note::info(EventKind::Trial, text));
             self.keep_trial();
         }
     }
@@ -368,7 +370,7 @@ impl<S: Store> Core<S> {
             State::Aborted => report.why.clone(),
             _ => "a trial has shown that the balanced caps make the job slower".to_owned(),
         };
-        self.note(note.job(&name));
+        self.note_trial(&name, note);
         self.trials.last = Some(report);
         self.raise_lab(&name, true);
         match verdict {

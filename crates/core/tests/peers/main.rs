@@ -6,6 +6,7 @@ mod by_hand;
 mod clocks;
 mod crowds;
 mod divided;
+mod events;
 mod extremes;
 mod leftover;
 mod names;

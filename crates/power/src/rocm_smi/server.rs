@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -18,6 +18,7 @@ use nix::unistd::getppid;
 
 use super::make::Make;
 use super::protocol::{Answer, Cause, Description, Numbered, Refusal, Request};
+use crate::child;
 use crate::domain::{CapRange, Reading};
 
 /// Where the library has its mutexes, one per GPU, for all processes of the node: `rocm_smi_card0` and so on, from
@@ -31,7 +32,8 @@ const BUSY: Duration = Duration::from_millis(500);
 const RESOLUTION: Watts = Watts(1.0);
 
 /// Answers requests on standard input, which is a socket, until it is closed or the parent ends.
-/// `arguments` are the back end, its library and the parent's process id.
+/// `arguments` are the back end, its library and the parent's process id; for a process that sets a device's cap also
+/// the directory for its notes ([`child`]) and the device's address.
 pub(super) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let (Some(back_end), Some(library), Some(parent)) =
@@ -44,7 +46,9 @@ pub(super) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let parent = parent.to_str().and_then(|pid| pid.parse().ok());
-    match attend(make, parent).and_then(|()| converse(make, Path::new(&library))) {
+    let place = arguments.next().zip(arguments.next());
+    let notes = parent.zip(place).and_then(Notes::new);
+    match attend(make, parent).and_then(|()| converse(make, Path::new(&library), notes)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -76,7 +80,34 @@ fn attend(make: Make, parent: Option<i32>) -> io::Result<()> {
     Ok(())
 }
 
-fn converse(make: Make, library: &Path) -> io::Result<()> {
+/// Where this process notes that it sets a cap, and for whom.
+struct Notes {
+    directory: PathBuf,
+    device: String,
+    parent: u32,
+}
+
+impl Notes {
+    fn new((parent, (directory, device)): (i32, (OsString, OsString))) -> Option<Self> {
+        Some(Self {
+            directory: directory.into(),
+            device: device.into_string().ok()?,
+            parent: u32::try_from(parent).ok()?,
+        })
+    }
+
+    /// Notes it until the result is dropped. Without a note the cap is set all the same, as caps have to be given back
+    /// also where nothing can be written.
+    fn begin(&self) -> Option<child::Note> {
+        let noted = child::note(&self.directory, &self.device, self.parent);
+        let directory = self.directory.display();
+        noted
+            .inspect_err(|error| eprintln!("{directory}: {error}"))
+            .ok()
+    }
+}
+
+fn converse(make: Make, library: &Path, notes: Option<Notes>) -> io::Result<()> {
     let socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut requests = BufReader::with_capacity(1024, socket.try_clone()?);
     let mut answers = Answers { socket };
@@ -100,6 +131,7 @@ fn converse(make: Make, library: &Path) -> io::Result<()> {
         make,
         smi: smi.as_ref(),
         named,
+        notes,
     };
     answers.send(0, Answer::Ready)?;
     let mut line = Vec::new();
@@ -150,6 +182,7 @@ struct Gpus<'l> {
     make: Make,
     smi: &'l dyn Library,
     named: Vec<(String, Box<dyn Gpu + 'l>)>,
+    notes: Option<Notes>,
 }
 
 impl<'l> Gpus<'l> {
@@ -252,8 +285,10 @@ fn answer(gpus: &mut Gpus, request: &Request, patience: &Patience) -> Result<Ans
         Request::Cap(device) => cap(gpus.find(device, patience)?, patience).map(Answer::Cap),
         Request::Read(device) => read(gpus.find(device, patience)?, patience).map(Answer::Reading),
         Request::Set(device, watts) => {
+            let note = gpus.notes.as_ref().map(Notes::begin);
             let gpu = gpus.find(device, patience)?;
             let set = patience.ask(|| gpu.set_cap(*watts));
+            drop(note);
             set.and_then(|()| cap(gpu, patience)).map(Answer::Cap)
         }
     };
