@@ -26,7 +26,7 @@ use crate::reason::Planned;
 use crate::record::Note;
 use crate::store::Store;
 use crate::trial::Trials;
-use crate::undo::Predecessor;
+use crate::undo::predecessor::Predecessor;
 use crate::writer::Writer;
 
 /// All devices are read so often.
@@ -90,13 +90,11 @@ pub struct Core<S> {
     pub(crate) out: Outbox,
     pub(crate) totals: Totals,
     pub(crate) started: Nanos,
-    /// The earlier litd that died with caps or clocks changed, if one did.
+    /// The litd that ended before this one was started.
     pub(crate) predecessor: Predecessor,
     pub(crate) now: Nanos,
     next_telemetry: Nanos,
     pub(crate) stopping: Option<Stopping>,
-    /// Whether a predecessor died with caps changed.
-    pub(crate) recovered: bool,
     /// Trials, and harm.
     pub(crate) trials: Trials,
     /// Rounds so far.
@@ -212,7 +210,6 @@ impl<S: Store> Core<S> {
             now,
             next_telemetry: now,
             stopping: None,
-            recovered: false,
             trials: Trials::default(),
             rounds: 0,
             braked: None,

@@ -176,7 +176,7 @@ impl<S: Store> Core<S> {
             is_journaled: self.is_journaled(device),
             owes_undo: self.owes_undo(device, unit),
             may_be_locked: self.may_be_locked(unit),
-            is_back: holds_found && is_idle && is_read && self.predecessors_landed(unit.read_at),
+            is_back: holds_found && is_idle && is_read && self.predecessor.has_landed(unit.read_at),
             held,
             left: self.left_view(device, unit),
         })

@@ -316,7 +316,7 @@ impl<S: Store> Core<S> {
                 self.note(Note::warning(EventKind::Restore, text).device(&address));
                 continue;
             };
-            let latest = self.started + LATE;
+            let latest = self.predecessor.late_until();
             let (late, text) = match lock {
                 Journaled::Late(until) if until > self.now => (
                     Some(until.min(latest)),
@@ -326,7 +326,7 @@ impl<S: Store> Core<S> {
                 Journaled::Done | Journaled::Late(_) => (None, LOCKED),
             };
             if late.is_some() {
-                self.predecessor.clocks.push(address.clone());
+                self.predecessor.may_have_locked(&address);
             }
             if let Some(unit) = self.devices.get_mut(device) {
                 let late = late.filter(|&late| late > self.now);
@@ -437,7 +437,7 @@ impl<S: Store> Core<S> {
             (Some(clock), _) => clock,
             (None, Lock::Free) => return None,
             // A lock of the predecessor's may still be on its way.
-            (None, _) if self.may_land_late() => return None,
+            (None, _) if !self.predecessor.has_landed(self.now) => return None,
             (None, _) => return Some(Operation::Clocks(None)),
         };
         if !self.may_lock(device) || !self.journal_clocks(device) {

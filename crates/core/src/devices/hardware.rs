@@ -263,11 +263,11 @@ impl<S: Store> Core<S> {
         self.totals.writes += 1;
         let settle = seconds(self.config.caps.follow_seconds);
         let until = self.now + settle;
-        let may_land_late = self.may_land_late();
+        let has_landed = self.predecessor.has_landed(self.now);
         let (Some(unit), Some(held)) = (self.devices.get_mut(device), held) else {
             return;
         };
-        let sure = !may_land_late && unit.landing.is_none();
+        let sure = has_landed && unit.landing.is_none();
         // A cap that a reset had left there has been replaced by litd's write.
         unit.resets.stop_waiting();
         unit.answering.has_written();

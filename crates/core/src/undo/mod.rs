@@ -3,6 +3,7 @@
 
 pub(crate) mod by_hand;
 pub(crate) mod left_alone;
+pub(crate) mod predecessor;
 pub(crate) mod progress;
 pub(crate) mod release;
 
@@ -19,45 +20,9 @@ use crate::record::Note;
 use crate::store::Store;
 use crate::writer::Undone;
 
-/// A write that a predecessor had under way when it died is done within this time. Only if the device holds
-/// another cap than the predecessor's last one may that write be as late as any other ([`LATE`]), which only a
-/// litd that goes on waits for.
-const LANDING: Nanos = Nanos(2_000_000_000);
-
 /// A write that its driver called failed, or that it did not do, is done within this time, if ever: a GPU's
 /// firmware may carry it out long after its driver has stopped waiting.
 pub(crate) const LATE: Nanos = Nanos(30_000_000_000);
-
-/// A litd that died before this one was started.
-#[derive(Debug)]
-pub(crate) struct Predecessor {
-    /// Until then it may have had a call to a driver under way.
-    until: Nanos,
-    /// Whether a process of it was seen that waits for a driver.
-    hangs: bool,
-    /// The caps that it may have asked for last, other than the one found, for each device in its journal.
-    caps: Vec<(String, Vec<Watts>)>,
-    /// The devices whose clocks it may have asked to lock.
-    pub clocks: Vec<String>,
-}
-
-impl Predecessor {
-    /// One whose calls had ended by then, as far as is known.
-    pub fn ended(now: Nanos) -> Self {
-        Self {
-            until: now,
-            hangs: false,
-            caps: Vec::new(),
-            clocks: Vec::new(),
-        }
-    }
-}
-
-fn caps_of(entry: &Entry) -> Option<(String, Vec<Watts>)> {
-    let is_away = |cap: &Watts| !cap.is_same_cap(entry.found);
-    let caps: Vec<Watts> = entry.ours.iter().copied().filter(is_away).collect();
-    (!caps.is_empty()).then(|| (entry.address.clone(), caps))
-}
 
 impl<S: Store> Core<S> {
     /// Whether litd may have written a device since its cap was found.
@@ -72,12 +37,12 @@ impl<S: Store> Core<S> {
 
     /// A predecessor died with caps changed.
     pub(crate) fn recover(&mut self, recovered: Recovered) {
-        self.recovered = !recovered.entries.is_empty() || !self.writer.clocks().is_empty();
+        let locks_clocks = !self.writer.clocks().is_empty();
+        self.predecessor.has_left(&recovered.entries, locks_clocks);
         if let Some(damage) = &recovered.damaged {
             let text = format!("the undo journal was damaged: {damage}");
             self.note(Note::warning(EventKind::Fault, text));
         }
-        self.predecessor.caps = recovered.entries.iter().filter_map(caps_of).collect();
         for entry in recovered.entries {
             match self.devices.called(&entry.address) {
                 Some(device) => {
@@ -125,7 +90,7 @@ impl<S: Store> Core<S> {
             unit.found = Some(entry.found);
             return;
         };
-        let until = self.predecessor.until + LATE;
+        let until = self.predecessor.late_until();
         if self.now < until {
             let rounds = |cap: Watts| unit.rounds(cap, reading.cap);
             let late = Landing::of_predecessor(entry, reading.cap, rounds, until);
@@ -192,7 +157,7 @@ impl<S: Store> Core<S> {
                 // A failed write of the predecessor's may still be done, and replace it.
                 let now = self.now;
                 let fails = self.writer.late(&address).any(|late| late.until > now);
-                match same && (fails || self.predecessor.hangs) {
+                match same && (fails || self.predecessor.has_hung()) {
                     true => self.journal_over(device, Some(entry.found), held),
                     false => {
                         self.forget_entry(&address);
@@ -205,17 +170,16 @@ impl<S: Store> Core<S> {
     /// A process of a predecessor's waits for a driver, for however long: until half a minute after it has ended any
     /// cap in the journal that it left may turn up, and any lock of clocks that it had asked for.
     pub(crate) fn predecessor_hangs(&mut self) {
-        self.predecessor.hangs = true;
-        self.predecessor.until = self.now;
-        let until = self.now + LATE;
-        for (address, caps) in &self.predecessor.caps {
+        self.predecessor.hangs(self.now);
+        let until = self.predecessor.late_until();
+        for (address, caps) in self.predecessor.caps() {
             let device = self.devices.called(address);
             if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
-                let late = Landing::of_one_that_hangs(caps.clone(), until);
+                let late = Landing::of_one_that_hangs(caps.to_vec(), until);
                 unit.landing = Landing::merged(unit.landing.take(), Some(late));
             }
         }
-        for address in &self.predecessor.clocks {
+        for address in self.predecessor.clocks() {
             let device = self.devices.called(address);
             if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
                 unit.clocks.late_until(until);
@@ -223,26 +187,10 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a predecessor's writes may still be under way: until then every cap in the journal may turn up.
-    pub(crate) fn may_land_late(&self) -> bool {
-        self.recovered && self.now < self.landed()
-    }
-
-    /// When the last write of a predecessor is done.
-    fn landed(&self) -> Nanos {
-        self.started + LANDING
-    }
-
-    /// Whether all writes that a predecessor had under way were done before a reading asked for at that time,
-    /// except for late ones.
-    pub(crate) fn predecessors_landed(&self, asked: Nanos) -> bool {
-        !self.recovered || asked >= self.landed()
-    }
-
     /// Whether the cap of a reading asked for at that time is final: no write of a predecessor's, and no failed
     /// write, can still be done.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
-        let predecessors = self.predecessors_landed(asked);
+        let predecessors = self.predecessor.has_landed(asked);
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
         let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
         let is_wish = |it: &Landing| it.source == Source::Wish && since_stop;
@@ -339,7 +287,7 @@ impl<S: Store> Core<S> {
 
     /// A write of so long ago that it can't be done late any more is forgotten once the device was read since.
     pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
-        if self.recovered && asked >= self.landed() {
+        if self.predecessor.has_landed(asked) {
             self.actuator.expect_no_more(device);
         }
         if let Some(unit) = self.devices.get_mut(device) {
@@ -353,7 +301,7 @@ impl<S: Store> Core<S> {
     /// A predecessor's writes to closed devices, which are not read, are over once none can be late any more: from
     /// then on those devices count as all closed ones do.
     pub(crate) fn forget_late_of_closed(&mut self) {
-        if !self.recovered || self.now < self.predecessor.until + LATE {
+        if self.now < self.predecessor.late_until() {
             return;
         }
         let closed = |unit: &Unit| {
@@ -426,7 +374,8 @@ impl<S: Store> Core<S> {
     /// a foreign cap, once no late write of litd's can follow. Entries that could not be removed are tried again
     /// once a second.
     pub(crate) fn tidy_journal(&mut self) {
-        if self.may_land_late() || self.writer.entries().is_empty() {
+        // Until a predecessor's writes have landed every cap in the journal may turn up.
+        if !self.predecessor.has_landed(self.now) || self.writer.entries().is_empty() {
             return;
         }
         let journaled = self.devices.iter();
@@ -484,7 +433,7 @@ impl<S: Store> Core<S> {
             Source::Log => true,
             Source::Own => self.now >= stopping.until(),
         };
-        let landed = self.predecessors_landed(unit.read_at);
+        let landed = self.predecessor.has_landed(unit.read_at);
         is_left && unit.read_at >= stopping.since && landed && self.reads_back(device, unit)
     }
 
