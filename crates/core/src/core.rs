@@ -8,7 +8,6 @@ use litd_units::{Nanos, Watts};
 
 use crate::authority::Authority;
 use crate::authority::over_budget::Keeping;
-use crate::baseline::Baseline;
 use crate::config::{Config, OnExit};
 use crate::devices::ailing::Condition;
 use crate::devices::{Devices, Unit};
@@ -44,14 +43,6 @@ pub(crate) fn seconds(seconds: f64) -> Nanos {
     Nanos((seconds * 1e9) as i64)
 }
 
-/// Running totals for metrics.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Totals {
-    pub writes: u64,
-    pub adjustments: u64,
-    pub ticks: u64,
-}
-
 /// The daemon is about to end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopping {
@@ -78,8 +69,6 @@ pub struct Core<S> {
     pub(crate) actuator: Actuator,
     /// Journal and audit log.
     pub(crate) writer: Writer<S>,
-    /// The baseline that was last published.
-    pub(crate) baseline: Baseline,
     /// How fast caps rise.
     pub(crate) ramp: Ramp,
     pub(crate) node: Node,
@@ -88,7 +77,6 @@ pub struct Core<S> {
     pub(crate) jobs: BTreeMap<String, Job>,
     /// Effects, events and counters on their way out.
     pub(crate) out: Outbox,
-    pub(crate) totals: Totals,
     pub(crate) started: Nanos,
     /// The litd that ended before this one was started.
     pub(crate) predecessor: Predecessor,
@@ -197,14 +185,12 @@ impl<S: Store> Core<S> {
             devices,
             actuator,
             writer,
-            baseline: Baseline::default(),
             ramp: Ramp::default(),
             node: Node::default(),
             learned,
             hooks: Hooks::default(),
             jobs: BTreeMap::new(),
             out: Outbox::new(now, unix_seconds),
-            totals: Totals::default(),
             started: now,
             predecessor: Predecessor::ended(now),
             now,

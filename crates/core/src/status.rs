@@ -2,7 +2,6 @@
 
 use litd_api::{
     BuildInfo, DeviceRole, DeviceStatus, JobState, JobStatus, Mode, NodeStatus, RankStatus, Status,
-    Totals,
 };
 use litd_policies::{Controller, Policy, State};
 use litd_power::Reading;
@@ -38,14 +37,7 @@ impl<S: Store> Core<S> {
                 .collect(),
             jobs: self.jobs.values().map(|job| self.job_status(job)).collect(),
             announced: self.announced(),
-            totals: Totals {
-                writes: self.totals.writes,
-                adjustments: self.totals.adjustments,
-                frames: self.hooks.frames(),
-                ticks: self.totals.ticks,
-                errors: self.out.errors(),
-                refused: self.out.refused(),
-            },
+            totals: self.out.totals(self.hooks.frames()),
         }
     }
 

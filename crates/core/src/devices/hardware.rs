@@ -260,7 +260,7 @@ impl<S: Store> Core<S> {
     }
 
     fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {
-        self.totals.writes += 1;
+        self.out.count_write();
         let settle = seconds(self.config.caps.follow_seconds);
         let until = self.now + settle;
         let has_landed = self.predecessor.has_landed(self.now);

@@ -204,7 +204,7 @@ impl<S: Store> Core<S> {
     }
 
     fn tick(&mut self, name: &str, rank: u32, tick: Tick) {
-        self.totals.ticks += 1;
+        self.out.count_tick();
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };

@@ -331,7 +331,9 @@ impl<S: Store> Core<S> {
         let Some((before, decision, adjusted)) = job.control.step(&sample) else {
             return;
         };
-        self.totals.adjustments += u64::from(adjusted);
+        if adjusted {
+            self.out.count_adjustment();
+        }
         self.decided(name, before, decision, &measured);
     }
 
