@@ -18,7 +18,7 @@ const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
 impl<S: Store> Core<S> {
     /// Whether a policy moves caps.
     pub(crate) fn steers(&self) -> bool {
-        self.policy() != Policy::Observe && self.stopping.is_none() && !self.only_undoes()
+        self.policy() != Policy::Observe && !self.authority.is_stopping() && !self.only_undoes()
     }
 
     /// Whether the journal could never be written since the start. Then a predecessor's caps are undone, and jobs'
@@ -31,14 +31,14 @@ impl<S: Store> Core<S> {
 
     /// Whether a budget that was set keeps caps below those found: in every mode but off.
     pub(crate) fn enforces(&self) -> bool {
-        !self.is_leaving() && self.set_budget().is_some()
+        !self.authority.is_leaving() && self.set_budget().is_some()
     }
 
     /// Works out the target of every device if anything that it depends on has changed.
     pub(crate) fn replan(&mut self) {
         self.note_failed();
         self.judge_devices();
-        let is_leaving = self.is_leaving() && !self.is_looking_round();
+        let is_leaving = self.authority.is_leaving() && !self.is_looking_round();
         if is_leaving {
             // Caps that litd leaves behind don't wait for power to follow.
             self.believe_all(|_| true);

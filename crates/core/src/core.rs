@@ -7,7 +7,6 @@ use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
 use crate::authority::Authority;
-use crate::authority::over_budget::Keeping;
 use crate::config::{Config, OnExit};
 use crate::devices::ailing::Condition;
 use crate::devices::{Devices, Unit};
@@ -35,35 +34,16 @@ pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 /// with the most that it may hold, and the others make room for it.
 pub(crate) const SLOW: Nanos = Nanos(400_000_000);
 
-/// How long restoring caps may take when the daemon stops.
-const STOP: Nanos = Nanos(15_000_000_000);
-
 pub(crate) fn seconds(seconds: f64) -> Nanos {
     // `as` saturates.
     Nanos((seconds * 1e9) as i64)
-}
-
-/// The daemon is about to end.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stopping {
-    /// Since when: readings must be younger before a cap is restored.
-    pub since: Nanos,
-    /// Whether the shell has been told that it is over.
-    pub done: bool,
-}
-
-impl Stopping {
-    /// The daemon ends by then, whatever is left to do.
-    pub fn until(self) -> Nanos {
-        self.since + STOP
-    }
 }
 
 /// The daemon.
 #[derive(Debug)]
 pub struct Core<S> {
     pub(crate) config: Config,
-    /// Decisions that override the configuration: commands, leases, kill switch.
+    /// Who decides: commands, leases, kill switch, the end of litd; and whether the budget is kept.
     pub(crate) authority: Authority,
     pub(crate) devices: Devices,
     pub(crate) actuator: Actuator,
@@ -82,7 +62,6 @@ pub struct Core<S> {
     pub(crate) predecessor: Predecessor,
     pub(crate) now: Nanos,
     next_telemetry: Nanos,
-    pub(crate) stopping: Option<Stopping>,
     /// Trials, and harm.
     pub(crate) trials: Trials,
     /// Rounds so far.
@@ -96,10 +75,6 @@ pub struct Core<S> {
     pub(crate) condition: Condition,
     /// GPUs on the bus that litd does not manage, by address.
     pub(crate) unmanaged: BTreeSet<String>,
-    /// Whether the budget that was set is kept.
-    pub(crate) keeping: Keeping,
-    /// The GPUs of which was told that they forget their caps once litd has left.
-    pub(crate) told_forgetful: Vec<String>,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
     /// Jobs that have opted out and have no processes on a GPU that another job uses.
@@ -195,15 +170,12 @@ impl<S: Store> Core<S> {
             predecessor: Predecessor::ended(now),
             now,
             next_telemetry: now,
-            stopping: None,
             trials: Trials::default(),
             rounds: 0,
             braked: None,
             rivals: Rivals::default(),
             condition,
             unmanaged: BTreeSet::new(),
-            keeping: Keeping::default(),
-            told_forgetful: Vec::new(),
             ended: BTreeMap::new(),
             missed: BTreeMap::new(),
             planned: None,
@@ -459,7 +431,7 @@ impl<S: Store> Core<S> {
         // After the journal: what it no longer owes to a device opens that device no more.
         self.close_let_go();
         // Once litd has said that it stops no device is read any more: the final state has been reported.
-        if !self.stopping.is_some_and(|it| it.done) {
+        if !self.authority.stopping().is_over() {
             self.devices.begin_wanted(self.now, &mut self.out);
         }
         self.keep_left_alone();
@@ -559,7 +531,7 @@ impl<S: Store> Core<S> {
 
     /// Begins to stop: restores the caps found, or goes to the caps that the safe budget allows.
     pub(crate) fn stop(&mut self) {
-        if self.stopping.is_some() {
+        if !self.authority.stops(self.now) {
             return;
         }
         let text = match self.config.caps.on_exit {
@@ -569,10 +541,6 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Daemon, text));
         self.save_condition();
         self.forget_by_hand();
-        self.stopping = Some(Stopping {
-            since: self.now,
-            done: false,
-        });
         self.devices.try_once_more();
         self.try_refused();
         self.free_late_locks();
@@ -584,10 +552,9 @@ impl<S: Store> Core<S> {
     }
 
     fn give_up_stopping(&mut self) {
-        let Some(stopping) = self.stopping.filter(|stopping| !stopping.done) else {
-            return;
-        };
-        if self.now >= stopping.until() {
+        let stopping = self.authority.stopping();
+        let until = stopping.until().filter(|_| stopping.is_under_way());
+        if until.is_some_and(|until| self.now >= until) {
             let held = self.held_on_exit();
             let caps = self.writer.entries().iter();
             let caps = caps.map(|entry| entry.address.as_str());
@@ -620,7 +587,7 @@ impl<S: Store> Core<S> {
 
     /// Stopped, once every cap is back.
     fn finish_stopping(&mut self) {
-        if self.stopping.is_none_or(|stopping| stopping.done) {
+        if !self.authority.stopping().is_under_way() {
             return;
         }
         let busy = |(device, unit): (usize, &Unit)| {
@@ -635,9 +602,7 @@ impl<S: Store> Core<S> {
     }
 
     fn say_stopped(&mut self) {
-        if let Some(stopping) = &mut self.stopping {
-            stopping.done = true;
-        }
+        self.authority.has_stopped();
         self.out.push(Effect::Stopped);
     }
 

@@ -179,7 +179,7 @@ impl<S: Store> Core<S> {
         // A device that can't be judged counts with more than it holds, and would rise from there all the same.
         let held = self.actuator.held(device);
         let from = held.unwrap_or_else(|| self.actuator.most_of(device));
-        let is_left = self.is_leaving() || self.devices.is_released(device);
+        let is_left = self.authority.is_leaving() || self.devices.is_released(device);
         let at_once =
             is_left || self.is_by_hand(device, target) || self.goes_back_unrecorded(unit, target);
         (target > from && !at_once).then(|| Climb {

@@ -110,7 +110,7 @@ impl<S: Store> Core<S> {
     /// Why a device's cap found is restored.
     fn why_back(&self, unit: &Unit) -> &'static str {
         match unit.standing {
-            _ if self.stopping.is_some() => "litd stops",
+            _ if self.authority.is_stopping() => "litd stops",
             Standing::Released(it) if it.by_mode => "litd is off",
             Standing::Released(_) => "an administrator has released the device",
             Standing::Faulty(_) => "the device is faulty",

@@ -93,7 +93,7 @@ impl<S: Store> Core<S> {
     }
 
     fn summary(&self) -> String {
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return match self.holds() {
                 true => "stopping: caps go where the safe budget allows".to_owned(),
                 false => "stopping: caps are restored".to_owned(),

@@ -31,7 +31,7 @@ impl<S: Store> Core<S> {
     }
 
     fn doing(&self) -> Doing {
-        match (self.is_leaving(), self.holds()) {
+        match (self.authority.is_leaving(), self.holds()) {
             _ if self.is_looking_round() => Doing::LookingRound,
             (true, true) => Doing::LeavingBehind,
             _ if self.steers() || self.enforces() => Doing::Moving,
@@ -41,7 +41,7 @@ impl<S: Store> Core<S> {
 
     /// The demands of all jobs. None counts once litd leaves.
     fn demands(&self, devices: &[DeviceView], shares: &Shares) -> Vec<Demand> {
-        let jobs = self.jobs.values().filter(|_| !self.is_leaving());
+        let jobs = self.jobs.values().filter(|_| !self.authority.is_leaving());
         jobs.filter_map(|job| self.demand(job, devices, shares.of(job)))
             .collect()
     }

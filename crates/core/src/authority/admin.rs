@@ -32,7 +32,7 @@ impl<S: Store> Core<S> {
     /// It can't be done; nothing has changed.
     pub fn command(&mut self, now: Nanos, uid: u32, command: Command) -> Result<Done, Problem> {
         self.moves_on(now);
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return Err(problem("litd is stopping"));
         }
         let asked = format!("user {uid} asks: {}", in_words(&command));
@@ -317,7 +317,7 @@ impl<S: Store> Core<S> {
             );
             self.note(Note::warning(EventKind::Daemon, text));
         }
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return;
         }
         self.follow_mode();

@@ -73,7 +73,7 @@ impl<S: Store> Core<S> {
 
     /// Mode or budget may have changed.
     pub(crate) fn mode_may_differ(&mut self) {
-        if self.stopping.is_none() {
+        if !self.authority.is_stopping() {
             self.follow_mode();
             self.replan_all();
         }
@@ -225,7 +225,7 @@ impl<S: Store> Core<S> {
     /// the safe budget; or the GPUs' part of the node's budget if that is less. Once litd leaves, only the budget
     /// to be left behind counts.
     pub(crate) fn set_budget(&self) -> Option<Watts> {
-        if self.is_leaving() {
+        if self.authority.is_leaving() {
             return self.budget_on_exit();
         }
         let set = self.authority.budget(&self.config);

@@ -340,7 +340,7 @@ impl<S: Store> Core<S> {
     fn wanted_clock(&self, device: usize, unit: &Unit) -> Option<Hertz> {
         let (pid, clock) = unit.clocks.asked?;
         let ours = unit.standing.is_ours() || unit.standing.is_foreign();
-        if self.stopping.is_some() || self.mode() != Mode::Steer || !ours || unit.opted_out {
+        if self.authority.is_stopping() || self.mode() != Mode::Steer || !ours || unit.opted_out {
             return None;
         }
         // The floor may have been raised since the wish, and the GPU may be shared by now.
@@ -357,7 +357,7 @@ impl<S: Store> Core<S> {
 
     /// Whether an unlocked device stays in the journal: it was unlocked a moment ago, and its rank is connected.
     fn lingers(&self, unit: &Unit) -> bool {
-        let steers = self.stopping.is_none() && self.mode() == Mode::Steer;
+        let steers = !self.authority.is_stopping() && self.mode() == Mode::Steer;
         let ours = unit.standing.is_ours() && shared(unit).is_none();
         let here = unit.job.is_some() && !unit.opted_out;
         steers && ours && here && self.now < unit.clocks.since + LINGERS
@@ -395,7 +395,7 @@ impl<S: Store> Core<S> {
 
     /// Has free devices lock or free their clocks, as wanted by now.
     pub(crate) fn begin_clocks(&mut self) {
-        let (now, stops) = (self.now, self.stopping.is_some());
+        let (now, stops) = (self.now, self.authority.is_stopping());
         for (_, unit) in self.devices.iter_mut() {
             if unit.answering.is_free() && (stops || !unit.is_left_alone()) {
                 unit.clocks.look_again(now);
@@ -579,7 +579,7 @@ impl<S: Store> Core<S> {
         let failed = self.writer.freed_clocks(address, &mut self.out);
         if failed
             // If litd stops with the clocks unlocked and the journal can't be written, the next litd cleans it up.
-            && self.stopping.is_none()
+            && !self.authority.is_stopping()
             && let Some(unit) = self.devices.get_mut(device)
         {
             // The clocks are unlocked once more, and then the journal is written again.

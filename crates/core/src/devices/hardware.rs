@@ -303,7 +303,7 @@ impl<S: Store> Core<S> {
         let ours = unit.standing.is_ours();
         let pause = match unit.answering.refusals() {
             // No later time is left: litd stops.
-            _ if ours || self.stopping.is_some() => RETRY,
+            _ if ours || self.authority.is_stopping() => RETRY,
             _ if unit.standing.let_go().is_some() => RETRY_FAULTY,
             ..=TIRELESS => RETRY_FAULTY,
             _ => RETRY_REFUSED,

@@ -114,7 +114,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a failed GPU was not read for long, and has not answered well for long enough since.
     pub(crate) fn is_distrusted(&self, unit: &Unit) -> bool {
-        !self.is_leaving()
+        !self.authority.is_leaving()
             && unit
                 .standing
                 .failed()
@@ -153,7 +153,7 @@ impl<S: Store> Core<S> {
     /// Once a second: GPUs that have answered well for long enough are trusted again, and steered again if they
     /// only fell silent.
     pub(crate) fn check_failed(&mut self) {
-        if self.is_leaving() {
+        if self.authority.is_leaving() {
             return;
         }
         for device in 0..self.devices.iter().count() {

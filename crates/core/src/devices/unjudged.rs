@@ -69,8 +69,8 @@ impl<S: Store> Core<S> {
     /// Whether litd has just started, or has just begun to stop and has to share out the safe budget, and devices
     /// that answer are still being read.
     pub(crate) fn is_looking_round(&self) -> bool {
-        let holds = self.stopping.filter(|_| self.holds());
-        let since = holds.map_or(self.started, |stopping| stopping.since);
+        let holds = self.authority.stopping().since().filter(|_| self.holds());
+        let since = holds.unwrap_or(self.started);
         let unread = |(device, unit): (usize, &Unit)| {
             let told = unit.device.range.known().is_some();
             let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));

@@ -45,7 +45,7 @@ impl<S: Store> Core<S> {
         let limits = &self.config.limits;
         let crowd = self.crowd(peer.uid, home.as_ref());
         let session = Session::new(peer, home, crowd, limits.frames_per_second, self.now);
-        let place = match self.stopping.is_some() {
+        let place = match self.authority.is_stopping() {
             true => Err(No::new(RefusalCode::Busy, "busy", "litd is stopping").for_now()),
             false => self.hooks.place_for(&session, limits, self.now),
         };

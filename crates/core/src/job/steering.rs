@@ -148,7 +148,8 @@ impl<S: Store> Core<S> {
 
     /// The plan for a job under the policy, budget and limits of now.
     fn plan(&self, job: &Job) -> (Result<Plan, PlanError>, Vec<usize>, Option<PlanError>) {
-        let watched = job.control.suspended().is_some() || job.stale || self.stopping.is_some();
+        let watched =
+            job.control.suspended().is_some() || job.stale || self.authority.is_stopping();
         let policy = match watched {
             true => Policy::Observe,
             false => self.policy_of(job),

@@ -247,7 +247,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return Some("its job has ended".to_owned());
         };
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return Some("litd is stopping".to_owned());
         }
         if let Some(why) = job.control.suspended() {

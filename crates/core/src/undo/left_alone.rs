@@ -88,7 +88,7 @@ impl<S: Store> Core<S> {
     /// A device was read for the first time, and holds `cap`.
     pub(crate) fn recall_left_alone(&mut self, device: usize, cap: Watts) {
         // A litd that stops restores every cap that it owes, whoever owns the device.
-        let is_left = self.stopping.is_some() && self.is_journaled(device);
+        let is_left = self.authority.is_stopping() && self.is_journaled(device);
         if is_left || !self.recall_let_go(device) {
             self.recall_foreign(device, cap);
         }
@@ -154,7 +154,7 @@ impl<S: Store> Core<S> {
 
     /// Keeps the entries for the next start, where they have changed. `litd restore` keeps none.
     pub(crate) fn keep_left_alone(&mut self) {
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return;
         }
         let mut changed = false;

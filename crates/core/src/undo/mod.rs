@@ -192,7 +192,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
         let predecessors = self.predecessor.has_landed(asked);
         let away = unit.landing.as_ref().filter(|landing| landing.is_away);
-        let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
+        let stopping = self.authority.stopping();
+        let since_stop = stopping.since().is_some_and(|since| asked >= since);
         let is_wish = |it: &Landing| it.source == Source::Wish && since_stop;
         predecessors && away.is_none_or(|it| asked >= it.until || is_wish(it))
     }
@@ -383,7 +384,7 @@ impl<S: Store> Core<S> {
         let (foreign, others): (Vec<_>, Vec<_>) =
             journaled.partition(|(_, unit)| unit.standing.is_kept() && unit.landing.is_none());
         let is_done = |&(device, unit): &(usize, &Unit)| {
-            let in_use = self.stopping.is_none() && self.is_moved(device);
+            let in_use = !self.authority.is_stopping() && self.is_moved(device);
             !in_use && self.is_back(device, unit)
         };
         let done = foreign
@@ -425,16 +426,18 @@ impl<S: Store> Core<S> {
     /// journal only because a late write may follow: a predecessor's, or one of this litd's, which is waited for
     /// as long as a stop may take.
     fn is_back_but_for_late(&self, device: usize, unit: &Unit) -> bool {
-        let Some((stopping, landing)) = self.stopping.zip(unit.landing.as_ref()) else {
+        let stopping = self.authority.stopping();
+        let times = stopping.since().zip(stopping.until());
+        let Some(((since, until), landing)) = times.zip(unit.landing.as_ref()) else {
             return false;
         };
         let is_left = match landing.source {
             Source::Wish => false,
             Source::Log => true,
-            Source::Own => self.now >= stopping.until(),
+            Source::Own => self.now >= until,
         };
         let landed = self.predecessor.has_landed(unit.read_at);
-        is_left && unit.read_at >= stopping.since && landed && self.reads_back(device, unit)
+        is_left && unit.read_at >= since && landed && self.reads_back(device, unit)
     }
 
     /// Whether a released device holds its cap found, by a reading since the release, and by another since litd

@@ -117,7 +117,7 @@ impl<S: Store> Core<S> {
     /// Closes released devices whose caps can't be restored, and takes back those that were released for long
     /// enough.
     pub(crate) fn check_let_go(&mut self) {
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return;
         }
         let back = self.config.release.take_back_seconds;
@@ -197,7 +197,7 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device);
         let let_go = unit.and_then(|unit| unit.standing.let_go());
         let in_time = |it: LetGo| it.closed.is_none() && self.now < it.since + MAKES_ROOM;
-        if !let_go.is_some_and(in_time) || self.stopping.is_some() {
+        if !let_go.is_some_and(in_time) || self.authority.is_stopping() {
             return false;
         }
         let is_unplanned = |most| self.actuator.most_of(device) < most;
