@@ -66,9 +66,6 @@ pub struct Core<S> {
     pub(crate) trials: Trials,
     /// Rounds so far.
     pub(crate) rounds: u64,
-    /// The GPU on which the power brake was pulled last, and until when that keeps caps from
-    /// rising.
-    pub(crate) braked: Option<(usize, Nanos)>,
     /// Foreign changes of caps on this node.
     pub(crate) rivals: Rivals,
     /// The node's condition, which outlives litd.
@@ -172,7 +169,6 @@ impl<S: Store> Core<S> {
             next_telemetry: now,
             trials: Trials::default(),
             rounds: 0,
-            braked: None,
             rivals: Rivals::default(),
             condition,
             unmanaged: BTreeSet::new(),

@@ -5,6 +5,7 @@
 
 pub(crate) mod last_minute;
 pub(crate) mod rivals;
+pub(crate) mod supply;
 
 use std::collections::BTreeMap;
 
@@ -14,9 +15,9 @@ use litd_units::{Celsius, Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::devices::limits::BRAKE;
 use crate::event::NodeReading;
 use crate::node::last_minute::{Counter, Drawing, LastMinute};
+use crate::node::supply::{News, Supply};
 use crate::plan::socket_part;
 use crate::record::Note;
 use crate::store::Store;
@@ -134,10 +135,8 @@ pub(crate) struct Node {
     parts: BTreeMap<usize, Watts>,
     /// By how much the floors exceed their part of the budget.
     short_by: Watts,
-    /// Why the node is short of power, and until when that counts.
-    alarm: Option<(String, Nanos)>,
-    /// Whether that was logged.
-    alarmed: bool,
+    /// Whether the node is short of power.
+    pub supply: Supply,
     /// Since when a budget is set while the reserve is unknown, and whether that was logged.
     unbound: Option<(Nanos, bool)>,
 }
@@ -268,7 +267,7 @@ impl<S: Store> Core<S> {
         }
         node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
-            node.alarm = Some((why, now + BRAKE));
+            node.supply.alarms(why, now);
         }
         node.last = Some((reading, now));
         self.check_node();
@@ -313,19 +312,17 @@ impl<S: Store> Core<S> {
     pub(crate) fn check_node(&mut self) {
         let drawings = self.drawings();
         self.node.drawn.add(&drawings, self.now);
-        let short = self.node_alarm().map(str::to_owned);
-        match (self.node.alarmed, &short) {
-            (false, Some(why)) => {
+        match self.node.supply.news(self.now) {
+            Some(News::Short(why)) => {
                 let text = format!("the node is short of power, no cap of it rises: {why}");
                 self.note(Note::warning(EventKind::Fault, text));
             }
-            (true, None) => {
+            Some(News::ShortNoMore) => {
                 let text = "nothing says any longer that the node is short of power";
                 self.note(Note::info(EventKind::Fault, text));
             }
-            _ => {}
+            None => {}
         }
-        self.node.alarmed = short.is_some();
         self.bind();
         self.tell_unbound();
     }
@@ -355,13 +352,6 @@ impl<S: Store> Core<S> {
     pub(crate) fn node_power(&self) -> Option<Watts> {
         let (last, at) = self.node.last.as_ref()?;
         last.power.filter(|_| self.now < *at + STALE)
-    }
-
-    /// Why the node is short of power now, as far as its BMC tells. An alarm counts for as long as a power brake
-    /// does after it was last told, so that a supply that comes and goes does not let caps rise.
-    pub(crate) fn node_alarm(&self) -> Option<&str> {
-        let (why, until) = self.node.alarm.as_ref()?;
-        (self.now < *until).then_some(why)
     }
 
     /// Power of other parts than GPUs and CPUs: as configured, or as measured if that is more.
@@ -521,7 +511,7 @@ impl<S: Store> Core<S> {
             inlet: fresh.and_then(|it| it.inlet),
             supplies: fresh.and_then(|it| it.supplies),
             failed: fresh.and_then(|it| it.failed),
-            alarm: self.node_alarm().map(str::to_owned),
+            alarm: self.node.supply.alarm(self.now).map(str::to_owned),
             reserve: self.reserve(),
             budget: self.node_limit(),
             bound: self.node.bound,
