@@ -522,7 +522,7 @@ impl<S: Store> Core<S> {
         let Some(landing) = &unit.landing else {
             return;
         };
-        let late = landing.caps.iter().filter(|cap| !cap.is_same_cap(theirs));
+        let late = landing.caps().iter().filter(|cap| !cap.is_same_cap(theirs));
         let late: Vec<(usize, Watts)> = late.map(|&cap| (device, cap)).collect();
         unit.found = Some(theirs);
         for write in late {

@@ -4,6 +4,7 @@ pub(crate) mod ailing;
 pub(crate) mod answering;
 pub(crate) mod hardware;
 pub(crate) mod identity;
+pub(crate) mod landing;
 pub(crate) mod limits;
 pub(crate) mod mending;
 pub(crate) mod range;
@@ -22,6 +23,7 @@ use litd_units::{Nanos, Watts};
 use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::devices::answering::Answering;
+use crate::devices::landing::Landing;
 use crate::devices::limits::Window;
 use crate::devices::mending::Trust;
 use crate::devices::range::Range;
@@ -32,159 +34,8 @@ use crate::devices::thermal::Thermal;
 use crate::devices::unbelieved::Unbelieved;
 use crate::event::{Device, DeviceId, Effect};
 use crate::hooks::holders::Users;
-use crate::journal::Entry;
 use crate::outbox::Outbox;
 use crate::undo::by_hand::ByHand;
-
-/// A failed write that may be done all the same, late.
-#[derive(Debug, Clone)]
-pub(crate) struct Landing {
-    /// The end of that time.
-    pub until: Nanos,
-    /// The different caps that the device may come to hold; the last of them if there were many.
-    pub caps: Vec<Watts>,
-    /// Whether one of them is another cap than the one found.
-    pub is_away: bool,
-    /// How litd knows of the write.
-    pub source: Source,
-    /// The predecessor's last write: a device that holds this cap at the first reading has done it. A device that
-    /// holds an earlier cap may have been set to it again by somebody since.
-    pub last: Option<Watts>,
-    /// The largest of those caps for which others make room: writes that failed or got no answer. A write that was
-    /// confirmed and then replaced by somebody else's cap hardly comes back.
-    pub most: Option<Watts>,
-}
-
-/// How litd knows of a write that may still be done. When litd is to end, it stays for its own only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
-    /// The predecessor's journal has it as the last write, and its outcome is unknown. At a stop the device's
-    /// entry may leave the journal; otherwise entries would stay after every crash.
-    Wish,
-    /// The predecessor's journal says that it failed, or its log does not confirm it: the device's entry stays.
-    Log,
-    /// A write of this litd failed.
-    Own,
-}
-
-/// How many different late caps are remembered.
-const LATE_CAPS: usize = 32;
-
-impl Landing {
-    /// Adds one more failed write, which may be done until then.
-    pub fn and(earlier: Option<Self>, wanted: Watts, is_away: bool, until: Nanos) -> Self {
-        let most = earlier.as_ref().and_then(|it| it.most);
-        let is_away = is_away || earlier.as_ref().is_some_and(|it| it.is_away);
-        let mut caps = earlier.map_or_else(Vec::new, |it| it.caps);
-        caps.retain(|cap| !cap.is_same_cap(wanted));
-        caps.push(wanted);
-        let old = caps.len().saturating_sub(LATE_CAPS);
-        caps.drain(..old);
-        Self {
-            until,
-            caps,
-            is_away,
-            source: Source::Own,
-            last: None,
-            most,
-        }
-    }
-
-    /// Combines the late writes of both. The entry of a released device is read once more, after it was released.
-    pub fn merged(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        let (Some(one), Some(other)) = (&one, &other) else {
-            return one.or(other);
-        };
-        let new = |cap: &&Watts| !one.caps.iter().any(|it| it.is_same_cap(**cap));
-        let mut caps = one.caps.clone();
-        caps.extend(other.caps.iter().filter(new));
-        Some(Self {
-            until: one.until.max(other.until),
-            caps,
-            is_away: one.is_away || other.is_away,
-            source: one.source.max(other.source),
-            last: one.last.or(other.last),
-            most: larger(one.most, other.most),
-        })
-    }
-
-    /// Makes the others leave room for this write, which failed or got no answer.
-    pub fn counting(mut self, wanted: Watts) -> Self {
-        self.most = larger(self.most, Some(wanted));
-        self
-    }
-
-    /// The late writes that matter on top of somebody else's cap: all except those of the cap that litd had found,
-    /// which nobody can tell from somebody's setting it.
-    pub fn over(mut self, found: Option<Watts>) -> Option<Self> {
-        self.is_away = true;
-        self.without(|cap| found.is_some_and(|found| found.is_same_cap(cap)))
-    }
-
-    /// The late writes that are left after the device's first reading; `holds` says whether it holds a given cap
-    /// as its driver rounds it.
-    pub fn seen(self, holds: impl Fn(Watts) -> bool) -> Option<Self> {
-        let done = self.last.filter(|&last| holds(last));
-        self.without(|cap| done.is_some_and(|done| done.is_same_cap(cap)))
-    }
-
-    fn without(mut self, done: impl Fn(Watts) -> bool) -> Option<Self> {
-        self.caps.retain(|&cap| !done(cap));
-        self.most = self.most.filter(|&most| !done(most));
-        (!self.caps.is_empty()).then_some(self)
-    }
-
-    /// A predecessor's write that its log does not confirm. `is_away`: it would leave another cap than the one
-    /// found.
-    pub fn of_log(cap: Watts, is_away: bool, is_last: bool, until: Nanos) -> Self {
-        Self {
-            until,
-            caps: vec![cap],
-            is_away,
-            source: Source::Log,
-            last: is_last.then_some(cap),
-            most: None,
-        }
-    }
-
-    /// The caps, other than the one found, that a predecessor may be about to set for as long as it hangs.
-    pub fn of_one_that_hangs(caps: Vec<Watts>, until: Nanos) -> Self {
-        Self {
-            until,
-            caps,
-            is_away: true,
-            source: Source::Log,
-            last: None,
-            most: None,
-        }
-    }
-
-    /// The predecessor's last write to a device that holds another cap. Either it was done and undone by others,
-    /// or it is still to come; nobody can tell, so the others make room for it unless the device holds that cap as
-    /// its driver `rounds` it. An earlier failed write may still be done as well.
-    pub fn of_predecessor(
-        entry: &Entry,
-        held: Watts,
-        rounds: impl Fn(Watts) -> bool,
-        until: Nanos,
-    ) -> Option<Self> {
-        let others = entry.ours.iter().filter(|it| !it.is_same_cap(held));
-        let caps: Vec<Watts> = others.copied().collect();
-        let last = entry.ours.last().filter(|it| !it.is_same_cap(held));
-        (!caps.is_empty()).then_some(Self {
-            until,
-            caps,
-            is_away: last.is_some_and(|it| !it.is_same_cap(entry.found)),
-            source: Source::Wish,
-            last: None,
-            most: last.copied().filter(|&last| !rounds(last)),
-        })
-    }
-}
-
-fn larger(one: Option<Watts>, other: Option<Watts>) -> Option<Watts> {
-    one.into_iter().chain(other).reduce(Watts::max)
-}
 
 /// A device with all that litd knows of it.
 #[derive(Debug)]

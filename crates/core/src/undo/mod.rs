@@ -12,7 +12,8 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Landing, Source, Unit};
+use crate::devices::Unit;
+use crate::devices::landing::Landing;
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::plan::DUST;
@@ -191,11 +192,9 @@ impl<S: Store> Core<S> {
     /// write, can still be done.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
         let predecessors = self.predecessor.has_landed(asked);
-        let away = unit.landing.as_ref().filter(|landing| landing.is_away);
-        let stopping = self.authority.stopping();
-        let since_stop = stopping.since().is_some_and(|since| asked >= since);
-        let is_wish = |it: &Landing| it.source == Source::Wish && since_stop;
-        predecessors && away.is_none_or(|it| asked >= it.until || is_wish(it))
+        let stopping = self.authority.stopping().since();
+        let late = unit.landing.as_ref();
+        predecessors && !late.is_some_and(|it| it.may_follow(asked, stopping))
     }
 
     /// A write was called failed, or was not done: the device may do it late all the same. Until that is over its
@@ -292,7 +291,7 @@ impl<S: Store> Core<S> {
             self.actuator.expect_no_more(device);
         }
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.landing = unit.landing.take().filter(|landing| asked < landing.until);
+            unit.landing = unit.landing.take().filter(|late| !late.is_over(asked));
             if unit.landing.is_none() {
                 self.actuator.straggles_no_more(device);
             }
@@ -324,7 +323,7 @@ impl<S: Store> Core<S> {
         };
         // Includes a device that was released and taken back since: its entry is another one.
         let late = unit.landing.as_ref();
-        let lands = late.is_some_and(|it| it.caps.iter().any(|late| late.is_same_cap(cap)));
+        let lands = late.is_some_and(|it| it.may_come(cap));
         if unit.standing.is_kept() {
             // The entry may be outdated, and still there because the disk failed: only late writes are litd's.
             return lands;
@@ -431,11 +430,7 @@ impl<S: Store> Core<S> {
         let Some(((since, until), landing)) = times.zip(unit.landing.as_ref()) else {
             return false;
         };
-        let is_left = match landing.source {
-            Source::Wish => false,
-            Source::Log => true,
-            Source::Own => self.now >= until,
-        };
+        let is_left = landing.is_left_behind(self.now >= until);
         let landed = self.predecessor.has_landed(unit.read_at);
         is_left && unit.read_at >= since && landed && self.reads_back(device, unit)
     }

@@ -159,7 +159,7 @@ impl<S: Store> Core<S> {
         else {
             return;
         };
-        let is_over = unit.landing.as_ref().is_some_and(|it| now >= it.until);
+        let is_over = unit.landing.as_ref().is_some_and(|it| it.is_over(now));
         if let Some(let_go) = unit.standing.let_go_mut().filter(|_| is_over) {
             (let_go.closed, let_go.since, let_go.looked) = (None, now, now);
             self.devices.want_read(device);
