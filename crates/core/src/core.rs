@@ -70,8 +70,6 @@ pub struct Core<S> {
     pub(crate) rivals: Rivals,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
-    /// GPUs on the bus that litd does not manage, by address.
-    pub(crate) unmanaged: BTreeSet<String>,
     /// Jobs that have ended of late, as their schedulers say.
     pub(crate) ended: BTreeMap<String, Ended>,
     /// Jobs that have opted out and have no processes on a GPU that another job uses.
@@ -171,7 +169,6 @@ impl<S: Store> Core<S> {
             rounds: 0,
             rivals: Rivals::default(),
             condition,
-            unmanaged: BTreeSet::new(),
             ended: BTreeMap::new(),
             missed: BTreeMap::new(),
             planned: None,

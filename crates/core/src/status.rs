@@ -66,7 +66,7 @@ impl<S: Store> Core<S> {
             power: gpus().map(power).sum(),
             harm: self.trials.harm(),
             yielded: self.condition.yielded.is_some(),
-            unmanaged: self.unmanaged.iter().cloned().collect(),
+            unmanaged: self.unmanaged().iter().cloned().collect(),
             measured: self.node_told(),
             summary: self.summary(),
         }
@@ -126,7 +126,7 @@ impl<S: Store> Core<S> {
         if self.trials.harm().is_some() {
             text.push_str(", but for users whose jobs that made slower");
         }
-        match self.unmanaged.len() {
+        match self.unmanaged().len() {
             0 => {}
             1 => text.push_str(", 1 GPU is not litd's"),
             gpus => text.push_str(&format!(", {gpus} GPUs are not litd's")),

@@ -217,11 +217,7 @@ impl<S: Store> Core<S> {
         let Some(name) = device else {
             return Ok(self.devices.iter().map(|(device, _)| device).collect());
         };
-        let by_name = || {
-            let mut units = self.devices.iter();
-            units.find_map(|(device, unit)| (unit.name == name).then_some(device))
-        };
-        let device = self.devices.called(name).or_else(by_name);
+        let device = self.devices.known_as(name);
         device.map(|device| vec![device]).ok_or_else(|| {
             problem(format!(
                 "there is no device {name:?}: `litctl status` lists them"

@@ -120,7 +120,7 @@ impl<S: Store> Core<S> {
         };
         let mut others: Vec<String> = immovable.map(named).collect();
         others.extend(
-            self.unmanaged
+            self.unmanaged()
                 .iter()
                 .map(|address| format!("{address} (came up after the start)")),
         );

@@ -1,6 +1,7 @@
 //! The devices of the node: their last readings, and who owns their caps.
 
 pub(crate) mod ailing;
+pub(crate) mod all;
 pub(crate) mod answering;
 pub(crate) mod hardware;
 pub(crate) mod identity;
@@ -17,8 +18,10 @@ pub(crate) mod unjudged;
 pub(crate) mod unmanaged;
 
 use litd_policies::Limits;
-use litd_power::{CapRange, DeviceKind, Operation};
+use litd_power::{CapRange, DeviceKind};
 use litd_units::{Nanos, Watts};
+
+pub(crate) use crate::devices::all::Devices;
 
 use crate::clocks::Clocks;
 use crate::config::Caps;
@@ -32,9 +35,8 @@ use crate::devices::settling::Following;
 use crate::devices::standing::Standing;
 use crate::devices::thermal::Thermal;
 use crate::devices::unbelieved::Unbelieved;
-use crate::event::{Device, DeviceId, Effect};
+use crate::event::Device;
 use crate::hooks::holders::Users;
-use crate::outbox::Outbox;
 use crate::undo::by_hand::ByHand;
 
 /// A device with all that litd knows of it.
@@ -83,7 +85,8 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    fn new(name: String, mut device: Device) -> Self {
+    /// A device that has answered once at most.
+    pub fn new(name: String, mut device: Device) -> Self {
         // Every undo goes to the cap found, and a single reading may be wrong: the first one counts once a second
         // agrees.
         let first = device.reading.take().map(|reading| reading.cap);
@@ -254,135 +257,5 @@ impl Unit {
             resolution,
         }
         .on_grid()
-    }
-}
-
-/// All devices.
-#[derive(Debug, Default)]
-pub(crate) struct Devices(Vec<Unit>);
-
-impl Devices {
-    pub fn new(inventory: Vec<Device>) -> Self {
-        let (mut gpus, mut cpus) = (0, 0);
-        let mut unit = |device: Device| {
-            let (prefix, count) = match device.identity.kind {
-                DeviceKind::Gpu => ("gpu", &mut gpus),
-                DeviceKind::Cpu => ("cpu", &mut cpus),
-            };
-            let name = format!("{prefix}{count}");
-            *count += 1;
-            Unit::new(name, device)
-        };
-        Self(inventory.into_iter().map(&mut unit).collect())
-    }
-
-    pub fn get(&self, device: usize) -> Option<&Unit> {
-        self.0.get(device)
-    }
-
-    pub fn get_mut(&mut self, device: usize) -> Option<&mut Unit> {
-        self.0.get_mut(device)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &Unit)> {
-        self.0.iter().enumerate()
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Unit)> {
-        self.0.iter_mut().enumerate()
-    }
-
-    pub fn gpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
-        self.iter().filter(|(_, unit)| unit.is_gpu())
-    }
-
-    pub fn cpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
-        self.iter().filter(|(_, unit)| !unit.is_gpu())
-    }
-
-    /// The device with this address or UUID.
-    pub fn called(&self, name: &str) -> Option<usize> {
-        let mut units = self.iter();
-        units.find_map(|(device, unit)| unit.is_called(name).then_some(device))
-    }
-
-    /// Whether a device is doing nothing.
-    pub fn is_free(&self, device: usize) -> bool {
-        let free = |unit: &Unit| unit.answering.is_free() && !unit.unbelieved.is_suspect();
-        self.get(device).is_some_and(free)
-    }
-
-    /// Whether an administrator had a device released: its handles are to stay closed.
-    pub fn is_released(&self, device: usize) -> bool {
-        self.get(device)
-            .is_some_and(|unit| unit.standing.let_go().is_some())
-    }
-
-    /// A released device whose cap could not be restored is tried once more: the other devices' caps are no longer
-    /// in the way.
-    pub fn try_once_more(&mut self) {
-        for let_go in self
-            .0
-            .iter_mut()
-            .filter_map(|unit| unit.standing.let_go_mut())
-        {
-            let_go.given_up = false;
-        }
-    }
-
-    pub fn want_read(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_read();
-        }
-    }
-
-    pub fn want_identity(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_identity();
-        }
-    }
-
-    /// A device's range may have changed: the driver is asked, and nothing is written before it has answered.
-    pub fn ask_anew(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.device.range.ask_anew();
-            unit.answering.want_identity();
-        }
-    }
-
-    pub fn want_holders(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_holders();
-        }
-    }
-
-    /// Closes a device if it is `open`, and drops every other request: asking would open it again.
-    pub fn want_closed(&mut self, device: usize, open: bool) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_closed(open);
-        }
-    }
-
-    /// Has a free device do an operation.
-    pub fn begin(&mut self, device: usize, operation: Operation, now: Nanos, out: &mut Outbox) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.begins(operation, now);
-            unit.clocks.had_turn = false;
-            if let Some(let_go) = unit.standing.let_go_mut() {
-                let_go.closed = None;
-            }
-            let device = DeviceId(device);
-            out.push(Effect::Device { device, operation });
-        }
-    }
-
-    /// Has all free devices do their next operations.
-    pub fn begin_wanted(&mut self, now: Nanos, out: &mut Outbox) {
-        for device in 0..self.0.len() {
-            let unit = self.get_mut(device);
-            if let Some(operation) = unit.and_then(|it| it.answering.take_wanted()) {
-                self.begin(device, operation, now, out);
-            }
-        }
     }
 }

@@ -278,34 +278,16 @@ impl<S: Store> Core<S> {
 
 #[cfg(test)]
 mod tests {
-    use litd_power::{
-        CapRange, DeviceKind, Identity, Operation, ReadBack, Reading, Reply, Sharing,
-    };
+    use litd_power::{DeviceKind, Operation, Reading, Reply};
 
     use super::*;
-    use crate::{Config, Device, DeviceId, Effect, Event, MemoryStore, Range};
+    use crate::devices::all::tests::device;
+    use crate::{Config, Device, DeviceId, Effect, Event, MemoryStore};
 
     fn gpu(reading: Reading) -> Device {
-        let range = CapRange {
-            lowest: Watts(200.0),
-            highest: Watts(700.0),
-            default: Watts(700.0),
-            resolution: Watts(1.0),
-        };
         Device {
-            identity: Identity {
-                kind: DeviceKind::Gpu,
-                address: "0000:01:00.0".to_owned(),
-                uuid: None,
-                serial: None,
-                model: "made up".to_owned(),
-                driver: "made up".to_owned(),
-                backend: "simulated".to_owned(),
-                sharing: Sharing::Whole,
-                read_back: ReadBack::Device,
-            },
-            range: Range::Told(range),
             reading: Some(reading),
+            ..device(DeviceKind::Gpu, "0000:01:00.0")
         }
     }
 

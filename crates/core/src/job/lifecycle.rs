@@ -336,11 +336,8 @@ impl<S: Store> Core<S> {
         let mut unknown = Vec::new();
         for name in names {
             let found = match name.parse::<usize>() {
-                Ok(number) => self.gpu_on_the_bus(number),
-                Err(_) => self
-                    .named(Some(name))
-                    .ok()
-                    .and_then(|it| it.first().copied()),
+                Ok(number) => self.devices.gpu_on_the_bus(number),
+                Err(_) => self.devices.known_as(name),
             };
             let gpu = |device: &usize| self.devices.get(*device).is_some_and(Unit::is_gpu);
             match found.filter(gpu) {
@@ -351,16 +348,6 @@ impl<S: Store> Core<S> {
             }
         }
         Ok((devices, unknown))
-    }
-
-    /// The GPU with this scheduler's number, if litd manages it: schedulers count all GPUs of the bus, also those
-    /// that did not answer when litd looked for devices.
-    fn gpu_on_the_bus(&self, number: usize) -> Option<usize> {
-        let ours = self.devices.gpus();
-        let ours = ours.map(|(device, unit)| (unit.address(), Some(device)));
-        let others = self.unmanaged.iter().map(|it| (it.as_str(), None));
-        let all: BTreeMap<&str, Option<usize>> = others.chain(ours).collect();
-        all.into_values().nth(number)?
     }
 
     /// Whether a scheduler has ended a job and not begun it again.
