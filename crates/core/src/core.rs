@@ -17,7 +17,6 @@ use crate::job::lifecycle::{Ended, Missed};
 use crate::journal::JournalError;
 use crate::learned::Learned;
 use crate::node::Node;
-use crate::node::rivals::Rivals;
 use crate::outbox::Outbox;
 use crate::ramp::Ramp;
 use crate::reason::Planned;
@@ -66,8 +65,6 @@ pub struct Core<S> {
     pub(crate) trials: Trials,
     /// Rounds so far.
     pub(crate) rounds: u64,
-    /// Foreign changes of caps on this node.
-    pub(crate) rivals: Rivals,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
     /// Jobs that have ended of late, as their schedulers say.
@@ -167,7 +164,6 @@ impl<S: Store> Core<S> {
             next_telemetry: now,
             trials: Trials::default(),
             rounds: 0,
-            rivals: Rivals::default(),
             condition,
             ended: BTreeMap::new(),
             missed: BTreeMap::new(),
@@ -486,7 +482,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn policy(&self) -> Policy {
         match self.mode() {
             // Until an administrator resumes it.
-            Mode::Steer if self.condition.yielded.is_some() => Policy::Observe,
+            Mode::Steer if self.has_yielded() => Policy::Observe,
             Mode::Steer => self.authority.policy(&self.config),
             Mode::Off | Mode::Observe | Mode::Canary => Policy::Observe,
         }

@@ -65,7 +65,7 @@ impl<S: Store> Core<S> {
             caps: self.caps_on_gpus(),
             power: gpus().map(power).sum(),
             harm: self.trials.harm(),
-            yielded: self.condition.yielded.is_some(),
+            yielded: self.has_yielded(),
             unmanaged: self.unmanaged().iter().cloned().collect(),
             measured: self.node_told(),
             summary: self.summary(),
@@ -118,7 +118,7 @@ impl<S: Store> Core<S> {
             .collect();
         let out = self.devices.iter().filter(|(_, unit)| unit.opted_out);
         let out: Vec<&str> = out.map(|(_, unit)| unit.name.as_str()).collect();
-        let mut text = match (self.policy(), &self.condition.yielded) {
+        let mut text = match (self.policy(), self.condition.rivals.why_yielded()) {
             (_, Some(why)) => format!("observing until `litctl resume`: {why}"),
             (Policy::Observe, None) => "observing".to_owned(),
             (policy, None) => format!("steering with {policy}"),

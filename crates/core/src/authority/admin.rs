@@ -202,7 +202,10 @@ impl<S: Store> Core<S> {
 
     fn ask_policy(&mut self, name: &str) -> Result<String, Problem> {
         let policy: Policy = name.parse().map_err(|error| problem(format!("{error}")))?;
-        if let (Some(why), true) = (&self.condition.yielded, policy != Policy::Observe) {
+        if let (Some(why), true) = (
+            self.condition.rivals.why_yielded(),
+            policy != Policy::Observe,
+        ) {
             return Err(problem(format!("{why}: `litctl resume` first")));
         }
         if policy != Policy::Observe {
@@ -256,11 +259,11 @@ impl<S: Store> Core<S> {
             (true, devices) => format!("the node and {}", counted(devices)),
             (false, devices) => counted(devices),
         };
-        Ok(match self.condition.yielded {
-            Some(_) => format!(
+        Ok(match self.has_yielded() {
+            true => format!(
                 "{again} may be steered again once the node is: `litctl resume` without a name"
             ),
-            None => format!("{again} may be steered again"),
+            false => format!("{again} may be steered again"),
         })
     }
 

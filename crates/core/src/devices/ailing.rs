@@ -12,6 +12,7 @@ use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
 use crate::job::Job;
 use crate::job::lifecycle::AllBegun;
+use crate::node::rivals::Rivals;
 use crate::record::Note;
 use crate::store::Store;
 use crate::undo::left_alone::LeftAlone;
@@ -50,9 +51,9 @@ pub(crate) struct Need {
 pub(crate) struct Condition {
     #[serde(rename = "litd-condition")]
     version: u64,
-    /// Why the node is only observed until it is resumed.
-    #[serde(default)]
-    pub yielded: Option<String>,
+    /// Whether the node is only observed because others set caps here.
+    #[serde(default, rename = "yielded")]
+    pub rivals: Rivals,
     /// By serial number, or address where there is none.
     #[serde(default)]
     gpus: BTreeMap<String, Need>,
@@ -133,7 +134,7 @@ pub fn adopt_condition(
     }
     let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
     (mine.begun, mine.left_alone) = (theirs.begun, theirs.left_alone);
-    mine.yielded = theirs.yielded;
+    mine.rivals = theirs.rivals;
     for (part, need) in theirs.gpus {
         mine.gpus.entry(part).or_insert(need);
     }
