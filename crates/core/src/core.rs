@@ -13,7 +13,6 @@ use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event};
 use crate::hooks::Hooks;
 use crate::job::Job;
-use crate::job::lifecycle::{Ended, Missed};
 use crate::journal::JournalError;
 use crate::learned::Learned;
 use crate::node::Node;
@@ -67,10 +66,6 @@ pub struct Core<S> {
     pub(crate) rounds: u64,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
-    /// Jobs that have ended of late, as their schedulers say.
-    pub(crate) ended: BTreeMap<String, Ended>,
-    /// Jobs that have opted out and have no processes on a GPU that another job uses.
-    pub(crate) missed: BTreeMap<(usize, String), Missed>,
     /// The last plan.
     pub(crate) planned: Option<Planned>,
     /// Set when devices may hold their caps found again; the next pass drops their journal entries.
@@ -165,8 +160,6 @@ impl<S: Store> Core<S> {
             trials: Trials::default(),
             rounds: 0,
             condition,
-            ended: BTreeMap::new(),
-            missed: BTreeMap::new(),
             planned: None,
             crossed_out: Vec::new(),
         };
@@ -370,7 +363,7 @@ impl<S: Store> Core<S> {
         self.check_journal();
         let is_waited_for = self.waits_for_disk();
         self.writer.check_log(is_waited_for, &mut self.out);
-        self.check_ended();
+        self.condition.announced.forget_ended(self.now);
         self.check_settled();
         self.check_needs();
         self.expire_doubts();

@@ -36,7 +36,7 @@ impl<S: Store> Core<S> {
                 .map(|(device, unit)| self.device_status(device, unit))
                 .collect(),
             jobs: self.jobs.values().map(|job| self.job_status(job)).collect(),
-            announced: self.announced(),
+            announced: self.condition.announced.status(),
             totals: self.out.totals(self.hooks.frames()),
         }
     }
@@ -143,8 +143,7 @@ impl<S: Store> Core<S> {
             text.push_str(&format!("; left alone: {}", lost.join(", ")));
         }
         if !out.is_empty() {
-            let jobs = self.condition.begun.iter().filter(|(_, it)| it.opt_out);
-            let jobs: Vec<&str> = jobs.map(|(id, _)| id.as_str()).collect();
+            let jobs: Vec<&str> = self.condition.announced.opted_out().collect();
             let (out, jobs) = (out.join(", "), jobs.join(", "));
             text.push_str(&format!("; opted out: {out} (of {jobs})"));
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::{Core, TELEMETRY};
 use crate::devices::Unit;
 use crate::job::Job;
-use crate::job::lifecycle::AllBegun;
+use crate::job::announced::Announced;
 use crate::node::rivals::Rivals;
 use crate::record::Note;
 use crate::store::Store;
@@ -58,8 +58,8 @@ pub(crate) struct Condition {
     #[serde(default)]
     gpus: BTreeMap<String, Need>,
     /// Jobs that have begun, as their schedulers say, until the node boots.
-    #[serde(default)]
-    pub begun: AllBegun,
+    #[serde(default, rename = "begun")]
+    pub announced: Announced,
     /// Devices that litd leaves alone until it is told to take them again, by address and serial number, until the
     /// node boots.
     #[serde(default)]
@@ -82,7 +82,7 @@ impl Condition {
         let (mut condition, flaw) = Self::read(bytes);
         if condition.boot != boot_id {
             // After a boot those jobs have ended, and resets, upgrades and caps that were set are gone.
-            condition.begun.clear();
+            condition.announced = Announced::default();
             condition.left_alone.clear();
             boot_id.clone_into(&mut condition.boot);
         }
@@ -133,7 +133,7 @@ pub fn adopt_condition(
         return Ok(());
     }
     let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
-    (mine.begun, mine.left_alone) = (theirs.begun, theirs.left_alone);
+    (mine.announced, mine.left_alone) = (theirs.announced, theirs.left_alone);
     mine.rivals = theirs.rivals;
     for (part, need) in theirs.gpus {
         mine.gpus.entry(part).or_insert(need);

@@ -36,7 +36,10 @@ impl<S: Store> Core<S> {
         };
         // The control group determines the job; the hook's own name for it is only a label.
         hello.job = job_name(session.home(), session.peer().uid, &hello.job);
-        if let Some(over) = session.home().and_then(|home| self.has_ended(home)) {
+        if let Some(over) = session
+            .home()
+            .and_then(|home| self.condition.announced.has_ended(home))
+        {
             let reason = format!("its scheduler says that {over} is over");
             let no = No::new(RefusalCode::Busy, "job_ended", reason);
             return self.refuse(id, no.for_now());

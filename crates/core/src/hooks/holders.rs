@@ -181,7 +181,8 @@ impl<S: Store> Core<S> {
         });
         let mut asked_for: Vec<usize> = asked_for.map(|rank| rank.device).collect();
         if in_turn {
-            asked_for.extend(self.shared_with_a_spared_job());
+            let shared = self.condition.announced.shared_with_spared();
+            asked_for.extend(shared.filter_map(|gpu| self.devices.called(gpu)));
         }
         for device in asked_for {
             // Asking would open a released device again.
