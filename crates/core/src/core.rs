@@ -7,8 +7,8 @@ use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
 use crate::authority::Authority;
+use crate::condition::Condition;
 use crate::config::{Config, OnExit};
-use crate::devices::ailing::Condition;
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event};
 use crate::hooks::Hooks;

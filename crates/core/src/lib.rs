@@ -27,6 +27,7 @@ pub mod baseline;
 pub mod budget;
 mod caps;
 mod clocks;
+mod condition;
 pub mod config;
 mod core;
 mod devices;
@@ -54,8 +55,8 @@ mod view;
 mod writer;
 
 pub use crate::authority::{canary_place, fnv1a};
+pub use crate::condition::adopt_condition;
 pub use crate::core::Core;
-pub use crate::devices::ailing::adopt_condition;
 pub use crate::devices::range::Range;
 pub use crate::hooks::Crowd;
 pub use crate::hooks::cgroup::Home;

@@ -188,8 +188,8 @@ impl<S: Store> Core<S> {
             power_limited: reading.power_limited,
             why: self.reason(device).text,
             limiter: limiter(&reading),
-            ailing_since: self.condition.of(unit).since,
-            needs_more_seconds: self.condition.of(unit).seconds,
+            ailing_since: self.condition.needs.of(unit).since,
+            needs_more_seconds: self.condition.needs.of(unit).seconds,
             throttled: reading.throttle.is_some(),
             lead: lead.map(|lead| lead.to_millis()),
             lead_per_kernel: lead
