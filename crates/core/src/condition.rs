@@ -1,7 +1,6 @@
 //! The node's condition: what outlives litd besides journal, log and learned caps, in one file. Its parts decide; here
 //! they are read, written and taken over.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use litd_api::EventKind;
@@ -15,7 +14,7 @@ use crate::node::rivals::Rivals;
 use crate::outbox::Outbox;
 use crate::record::Note;
 use crate::store::Store;
-use crate::undo::left_alone::LeftAlone;
+use crate::undo::left_alone::AllLeftAlone;
 
 /// The version written, and the only one read.
 const VERSION: u64 = 1;
@@ -37,10 +36,9 @@ pub(crate) struct Condition {
     /// Jobs that have begun, as their schedulers say, until the node boots.
     #[serde(default, rename = "begun")]
     pub announced: Announced,
-    /// Devices that litd leaves alone until it is told to take them again, by address and serial number, until the
-    /// node boots.
+    /// Devices that litd leaves alone until it is told to take them again, until the node boots.
     #[serde(default)]
-    pub left_alone: BTreeMap<String, LeftAlone>,
+    pub left_alone: AllLeftAlone,
     #[serde(default)]
     boot: String,
     #[serde(skip)]
@@ -58,7 +56,7 @@ impl Condition {
         if condition.boot != boot_id {
             // After a boot those jobs have ended, and resets, upgrades and caps that were set are gone.
             condition.announced = Announced::default();
-            condition.left_alone.clear();
+            condition.left_alone = AllLeftAlone::default();
             boot_id.clone_into(&mut condition.boot);
         }
         (condition, flaw)
@@ -171,7 +169,8 @@ mod tests {
     #[test]
     fn a_boot_ends_jobs_and_frees_devices_and_nothing_else() {
         let (condition, _) = load(FILE, "two");
-        assert!(condition.announced.status().is_empty() && condition.left_alone.is_empty());
+        assert!(condition.announced.status().is_empty());
+        assert_eq!(condition.left_alone, AllLeftAlone::default());
         assert_eq!(condition.rivals.why_yielded(), Some("others"));
     }
 
