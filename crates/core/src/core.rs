@@ -20,13 +20,11 @@ use crate::outbox::Outbox;
 use crate::ramp::Ramp;
 use crate::reason::Planned;
 use crate::record::Note;
+use crate::rounds::Rounds;
 use crate::store::Store;
 use crate::trial::Trials;
 use crate::undo::predecessor::Predecessor;
 use crate::writer::Writer;
-
-/// All devices are read so often.
-pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 
 /// A write, or the wait before it, that takes longer than this is not waited for any longer: the device counts
 /// with the most that it may hold, and the others make room for it.
@@ -55,15 +53,13 @@ pub struct Core<S> {
     pub(crate) jobs: BTreeMap<String, Job>,
     /// Effects, events and counters on their way out.
     pub(crate) out: Outbox,
-    pub(crate) started: Nanos,
     /// The litd that ended before this one was started.
     pub(crate) predecessor: Predecessor,
     pub(crate) now: Nanos,
-    next_telemetry: Nanos,
     /// Trials, and harm.
     pub(crate) trials: Trials,
-    /// Rounds so far.
-    pub(crate) rounds: u64,
+    /// What is done once a second.
+    pub(crate) rounds: Rounds,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
     /// The last plan.
@@ -153,12 +149,10 @@ impl<S: Store> Core<S> {
             hooks: Hooks::default(),
             jobs: BTreeMap::new(),
             out: Outbox::new(now, unix_seconds),
-            started: now,
             predecessor: Predecessor::ended(now),
             now,
-            next_telemetry: now,
             trials: Trials::default(),
-            rounds: 0,
+            rounds: Rounds::new(now),
             condition,
             planned: None,
             crossed_out: Vec::new(),
@@ -238,9 +232,7 @@ impl<S: Store> Core<S> {
             Event::Stop => self.stop(),
             Event::Time => {}
         }
-        if self.now >= self.next_telemetry {
-            // Rounds that were missed are not made up for.
-            self.next_telemetry = self.now + TELEMETRY;
+        if self.rounds.begins(self.now) {
             self.round();
         }
         self.settle_up();
@@ -274,9 +266,8 @@ impl<S: Store> Core<S> {
             .chain(clocks)
             .filter(|&at| at > self.now)
             .min();
-        soonest.map_or(self.next_telemetry, |soonest| {
-            soonest.min(self.next_telemetry)
-        })
+        let round = self.rounds.next();
+        soonest.map_or(round, |soonest| soonest.min(round))
     }
 
     /// How many GPUs the node has.

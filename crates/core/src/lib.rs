@@ -46,6 +46,7 @@ mod reason;
 mod record;
 mod records;
 pub mod room;
+mod rounds;
 mod sockets;
 mod status;
 pub mod store;

@@ -27,7 +27,7 @@ impl<S: Store> Core<S> {
                 configuration: String::new(),
             },
             hostname: String::new(),
-            uptime_seconds: (self.now - self.started).as_secs_f64(),
+            uptime_seconds: (self.now - self.rounds.started()).as_secs_f64(),
             simulated: self.is_simulated(),
             node: self.node_status(),
             devices: self

@@ -7,10 +7,11 @@ use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
-use crate::core::{Core, TELEMETRY};
+use crate::core::Core;
 use crate::devices::Unit;
 use crate::job::Job;
 use crate::record::Note;
+use crate::rounds::TELEMETRY;
 use crate::store::Store;
 
 /// With fewer GPUs than this the median says nothing.

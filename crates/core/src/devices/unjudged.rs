@@ -7,12 +7,13 @@ use litd_api::EventKind;
 use litd_power::PowerError;
 use litd_units::Watts;
 
-use crate::core::{Core, SLOW, TELEMETRY};
+use crate::core::{Core, SLOW};
 use crate::devices::Unit;
 use crate::devices::hardware::FAILURES;
 use crate::devices::range::Range;
 use crate::journal::Entry;
 use crate::record::Note;
+use crate::rounds::TELEMETRY;
 use crate::store::Store;
 use crate::undo::release::LetGo;
 
@@ -70,7 +71,7 @@ impl<S: Store> Core<S> {
     /// that answer are still being read.
     pub(crate) fn is_looking_round(&self) -> bool {
         let holds = self.authority.stopping().since().filter(|_| self.holds());
-        let since = holds.unwrap_or(self.started);
+        let since = holds.unwrap_or(self.rounds.started());
         let unread = |(device, unit): (usize, &Unit)| {
             let told = unit.device.range.known().is_some();
             let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));

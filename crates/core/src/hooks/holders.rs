@@ -167,9 +167,8 @@ impl<S: Store> Core<S> {
     /// whose rank has lost its connection and has locked clocks are asked about each time: locks must not outlive
     /// the process.
     pub(crate) fn check_holders(&mut self) {
-        self.rounds = self.rounds.wrapping_add(1);
-        let in_turn = self.rounds.is_multiple_of(EVERY);
-        let locked_in_turn = self.rounds.is_multiple_of(LOCKED_EVERY);
+        let in_turn = self.rounds.is_every(EVERY);
+        let locked_in_turn = self.rounds.is_every(LOCKED_EVERY);
         let planned = |rank: &&Rank| {
             let unit = self.devices.get(rank.device);
             unit.is_some_and(|unit| unit.clocks.are_asked_by(rank.peer.pid))
@@ -188,7 +187,7 @@ impl<S: Store> Core<S> {
             // Asking would open a released device again.
             if !self.devices.is_released(device) {
                 self.devices.want_holders(device);
-                if self.rounds.is_multiple_of(DIVIDED_EVERY) {
+                if self.rounds.is_every(DIVIDED_EVERY) {
                     self.devices.want_identity(device);
                 }
             }

@@ -108,7 +108,12 @@ impl<S: Store> Core<S> {
             Phase::Off => {
                 out.round = out.round.wrapping_add(1);
                 let away = seconds(rules.block_seconds) + settle;
-                let next = pause(rules.hold_out, away, self.started.0 as u64, out.round);
+                let next = pause(
+                    rules.hold_out,
+                    away,
+                    self.rounds.started().0 as u64,
+                    out.round,
+                );
                 out.phase = next.map_or(Phase::Off, |next| Phase::Pause(now + next));
             }
         }
