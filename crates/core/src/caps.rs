@@ -8,8 +8,8 @@ use litd_units::{Nanos, Watts};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::journal::{Found, Undo};
-use crate::plan::{Doing, plan};
-use crate::reason::{Planned, Reason};
+use crate::plan::Doing;
+use crate::reason::Reason;
 use crate::store::Store;
 
 /// After a failed write to the journal or the audit log no cap is written for so long.
@@ -34,7 +34,7 @@ impl<S: Store> Core<S> {
         !self.authority.is_leaving() && self.set_budget().is_some()
     }
 
-    /// Works out the target of every device if anything that it depends on has changed.
+    /// Works out the target of every device where the state is seen differently than at the last time.
     pub(crate) fn replan(&mut self) {
         self.note_failed();
         self.judge_devices();
@@ -48,11 +48,7 @@ impl<S: Store> Core<S> {
             // Nor do caps that are restored.
             self.believe_all(Unit::is_gpu);
         }
-        if self.planned.as_ref().map(|it| &it.view) != Some(&view) {
-            let plan = plan(&view);
-            plan.aim(&mut self.actuator);
-            self.planned = Some(Planned { view, plan });
-        }
+        self.targets.follow(view, &mut self.actuator);
         self.aim_in_steps();
     }
 

@@ -17,8 +17,7 @@ use crate::journal::JournalError;
 use crate::learned::Learned;
 use crate::node::Node;
 use crate::outbox::Outbox;
-use crate::ramp::Ramp;
-use crate::reason::Planned;
+use crate::plan::Targets;
 use crate::record::Note;
 use crate::rounds::Rounds;
 use crate::store::Store;
@@ -45,8 +44,6 @@ pub struct Core<S> {
     pub(crate) actuator: Actuator,
     /// Journal and audit log.
     pub(crate) writer: Writer<S>,
-    /// How fast caps rise.
-    pub(crate) ramp: Ramp,
     pub(crate) node: Node,
     pub(crate) learned: Learned,
     pub(crate) hooks: Hooks,
@@ -62,10 +59,8 @@ pub struct Core<S> {
     pub(crate) rounds: Rounds,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
-    /// The last plan.
-    pub(crate) planned: Option<Planned>,
-    /// Set when devices may hold their caps found again; the next pass drops their journal entries.
-    pub(crate) crossed_out: Vec<usize>,
+    /// The last plan, and how fast caps rise to it.
+    pub(crate) targets: Targets,
 }
 
 impl<S: Store> Core<S> {
@@ -143,7 +138,6 @@ impl<S: Store> Core<S> {
             devices,
             actuator,
             writer,
-            ramp: Ramp::default(),
             node: Node::default(),
             learned,
             hooks: Hooks::default(),
@@ -154,8 +148,7 @@ impl<S: Store> Core<S> {
             trials: Trials::default(),
             rounds: Rounds::new(now),
             condition,
-            planned: None,
-            crossed_out: Vec::new(),
+            targets: Targets::default(),
         };
         if let Some(flaw) = flaw {
             let text = format!("learned distributions are not used: {flaw}");
@@ -339,7 +332,7 @@ impl<S: Store> Core<S> {
 
     /// Once a second: sensors, and all work that waits for time to pass.
     fn round(&mut self) {
-        self.crossed_out.clear();
+        self.writer.crosses_out_anew();
         self.read_all();
         self.check_sessions();
         self.check_jobs();

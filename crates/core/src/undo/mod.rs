@@ -390,13 +390,11 @@ impl<S: Store> Core<S> {
             .into_iter()
             .chain(others.into_iter().filter(is_done));
         let done: Vec<usize> = done.map(|(device, _)| device).collect();
-        if done == self.crossed_out {
-            return;
+        if self.writer.is_to_cross_out(&done) {
+            for device in done {
+                self.cross_out(device);
+            }
         }
-        for &device in &done {
-            self.cross_out(device);
-        }
-        self.crossed_out = done;
     }
 
     fn cross_out(&mut self, device: usize) {
