@@ -82,7 +82,7 @@ impl<S: Store> Core<S> {
             if !unrecorded || self.gives_back(device, cap) {
                 let operation = Operation::Set(cap);
                 self.devices
-                    .begin(device, operation, self.now, &mut self.out);
+                    .begin(device, operation, self.now(), &mut self.out);
                 continue;
             }
             self.write_later(device);
@@ -120,7 +120,7 @@ impl<S: Store> Core<S> {
     fn write_later(&mut self, device: usize) {
         self.actuator.not_written(device);
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.answering.retries_at(self.now + JOURNAL_RETRY);
+            unit.answering.retries_at(self.out.now() + JOURNAL_RETRY);
         }
     }
 

@@ -52,7 +52,6 @@ pub struct Core<S> {
     pub(crate) out: Outbox,
     /// The litd that ended before this one was started.
     pub(crate) predecessor: Predecessor,
-    pub(crate) now: Nanos,
     /// Trials, and harm.
     pub(crate) trials: Trials,
     /// What is done once a second.
@@ -144,7 +143,6 @@ impl<S: Store> Core<S> {
             jobs: BTreeMap::new(),
             out: Outbox::new(now, unix_seconds),
             predecessor: Predecessor::ended(now),
-            now,
             trials: Trials::default(),
             rounds: Rounds::new(now),
             condition,
@@ -225,7 +223,7 @@ impl<S: Store> Core<S> {
             Event::Stop => self.stop(),
             Event::Time => {}
         }
-        if self.rounds.begins(self.now) {
+        if self.rounds.begins(self.now()) {
             self.round();
         }
         self.settle_up();
@@ -233,8 +231,12 @@ impl<S: Store> Core<S> {
 
     /// Time moves on to `now`, unless it has been later before.
     pub(crate) fn moves_on(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        self.out.at(self.now);
+        self.out.at(now);
+    }
+
+    /// The moment of the event that is being handled.
+    pub(crate) fn now(&self) -> Nanos {
+        self.out.now()
     }
 
     /// The effects so far, in order; the shell takes them after every call.
@@ -257,7 +259,7 @@ impl<S: Store> Core<S> {
         let soonest = retries
             .chain(slow)
             .chain(clocks)
-            .filter(|&at| at > self.now)
+            .filter(|&at| at > self.now())
             .min();
         let round = self.rounds.next();
         soonest.map_or(round, |soonest| soonest.min(round))
@@ -347,7 +349,7 @@ impl<S: Store> Core<S> {
         self.check_journal();
         let is_waited_for = self.waits_for_disk();
         self.writer.check_log(is_waited_for, &mut self.out);
-        self.condition.announced.forget_ended(self.now);
+        self.condition.announced.forget_ended(self.now());
         self.check_settled();
         self.check_needs();
         self.expire_doubts();
@@ -398,7 +400,7 @@ impl<S: Store> Core<S> {
         self.close_let_go();
         // Once litd has said that it stops no device is read any more: the final state has been reported.
         if !self.authority.stopping().is_over() {
-            self.devices.begin_wanted(self.now, &mut self.out);
+            self.devices.begin_wanted(self.now(), &mut self.out);
         }
         self.keep_left_alone();
         self.finish_stopping();
@@ -420,12 +422,12 @@ impl<S: Store> Core<S> {
     /// Targets have changed, so devices that have refused writes are tried at once.
     pub(crate) fn try_refused(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
-            unit.answering.retries_now(self.now);
+            unit.answering.retries_now(self.out.now());
         }
     }
 
     fn retry_writes(&mut self) {
-        let now = self.now;
+        let now = self.now();
         for (device, unit) in self.devices.iter_mut() {
             if unit.answering.is_to_retry(now) {
                 self.actuator.retry(device);
@@ -447,7 +449,7 @@ impl<S: Store> Core<S> {
     fn waits_no_longer(&mut self) -> bool {
         let units = self.devices.iter();
         let overdue = |(device, unit)| self.overdue_at(device, unit);
-        let slow = units.filter(|&it| overdue(it).is_some_and(|at| at <= self.now));
+        let slow = units.filter(|&it| overdue(it).is_some_and(|at| at <= self.now()));
         let slow: Vec<usize> = slow.map(|(device, _)| device).collect();
         for &device in &slow {
             self.actuator.overdue(device);
@@ -497,7 +499,7 @@ impl<S: Store> Core<S> {
 
     /// Begins to stop: restores the caps found, or goes to the caps that the safe budget allows.
     pub(crate) fn stop(&mut self) {
-        if !self.authority.stops(self.now) {
+        if !self.authority.stops(self.now()) {
             return;
         }
         let text = match self.config.caps.on_exit {
@@ -520,7 +522,7 @@ impl<S: Store> Core<S> {
     fn give_up_stopping(&mut self) {
         let stopping = self.authority.stopping();
         let until = stopping.until().filter(|_| stopping.is_under_way());
-        if until.is_some_and(|until| self.now >= until) {
+        if until.is_some_and(|until| self.now() >= until) {
             let held = self.held_on_exit();
             let caps = self.writer.entries().iter();
             let caps = caps.map(|entry| entry.address.as_str());

@@ -44,9 +44,9 @@ impl Outbox {
         }
     }
 
-    /// Further outputs happen at this moment.
+    /// Further outputs happen at this moment, unless it has been later before.
     pub fn at(&mut self, now: Nanos) {
-        self.now = now;
+        self.now = self.now.max(now);
     }
 
     /// The moment of outputs.

@@ -156,7 +156,7 @@ impl<S: Store> Core<S> {
         let devices = self.devices.iter();
         let climbs = devices.filter_map(|(device, unit)| self.climb_of(device, unit));
         let climbs: Vec<Climb> = climbs.collect();
-        let (account, now) = (&mut self.actuator, self.now);
+        let (account, now) = (&mut self.actuator, self.out.now());
         self.targets.rise(per_second, &climbs, account, now);
     }
 

@@ -19,7 +19,7 @@ impl<S: Store> Core<S> {
     /// Whether a socket that lent watts needs them now. GPUs are lowered first then: the account of writes sees to
     /// that.
     pub(crate) fn check_socket(&mut self, device: usize) {
-        let now = self.now;
+        let now = self.now();
         let held = self.actuator.held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -48,7 +48,7 @@ impl<S: Store> Core<S> {
 
     /// Sockets that kept their watts for long enough may lend them again.
     pub(crate) fn check_sockets(&mut self) {
-        let now = self.now;
+        let now = self.now();
         let mut free = false;
         for (_, unit) in self.devices.iter_mut() {
             let over = |until: Nanos| until <= now;

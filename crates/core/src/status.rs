@@ -27,7 +27,7 @@ impl<S: Store> Core<S> {
                 configuration: String::new(),
             },
             hostname: String::new(),
-            uptime_seconds: (self.now - self.rounds.started()).as_secs_f64(),
+            uptime_seconds: (self.now() - self.rounds.started()).as_secs_f64(),
             simulated: self.is_simulated(),
             node: self.node_status(),
             devices: self
@@ -58,7 +58,7 @@ impl<S: Store> Core<S> {
                 _ => mode,
             },
             mode_reason,
-            lease: self.authority.lease_status(self.now),
+            lease: self.authority.lease_status(self.now()),
             policy: policy.name().to_owned(),
             budget: self.gpu_budget(),
             lent: self.lent(),
@@ -88,7 +88,7 @@ impl<S: Store> Core<S> {
     /// A device's last reading, unless it is too old to say anything about now.
     pub(crate) fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
         let patience = seconds(self.config.caps.answer_seconds) + STALE;
-        let fresh = self.now < unit.read_at + patience;
+        let fresh = self.now() < unit.read_at + patience;
         unit.device.reading.filter(|_| fresh)
     }
 

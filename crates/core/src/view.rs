@@ -144,7 +144,7 @@ impl<S: Store> Core<S> {
     /// confirm. A predecessor's last intended write is not counted: after each crash that would be every cap that
     /// it ever wrote.
     pub(crate) fn may_land(&self, unit: &Unit) -> Option<Watts> {
-        unit.landing.as_ref()?.most(self.now)
+        unit.landing.as_ref()?.most(self.now())
     }
 
     /// The most that a device may still come to hold without being told to: by a late write, or once litd has closed it.

@@ -85,7 +85,7 @@ impl<S: Store> Core<S> {
         let is_any_distrusted = self.is_any_distrusted();
         let news = self
             .authority
-            .looks_at_caps(exceeded.is_some(), is_any_distrusted, self.now);
+            .looks_at_caps(exceeded.is_some(), is_any_distrusted, self.now());
         let note = match (news, exceeded) {
             (Some(News::Exceeded), Some(budget)) => {
                 Note::warning(EventKind::Fault, self.why_exceeded(budget))

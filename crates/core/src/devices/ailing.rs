@@ -137,7 +137,7 @@ fn median(mut caps: Vec<Watts>) -> Option<Watts> {
 impl<S: Store> Core<S> {
     /// Once a second: which GPUs hold more than the others of their job.
     pub(crate) fn check_needs(&mut self) {
-        let passed = self.condition.needs.passes(self.now);
+        let passed = self.condition.needs.passes(self.now());
         let share = 1.0 + self.config.ailing.above;
         let mut seen = Vec::new();
         for job in self.jobs.values().filter(|job| job.is_steered()) {
@@ -153,7 +153,7 @@ impl<S: Store> Core<S> {
         for (device, above) in seen {
             changed |= self.needs(device, above, passed);
         }
-        if changed || self.condition.is_due(self.now) {
+        if changed || self.condition.is_due(self.now()) {
             self.save_condition();
         }
     }

@@ -208,8 +208,8 @@ impl<S: Store> Core<S> {
     /// reading may be wrong.
     fn look_again(&mut self, device: usize, seen: Watts) {
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.unbelieved.hears(seen, self.now);
-            unit.answering.retries_at(self.now + RETRY);
+            unit.unbelieved.hears(seen, self.out.now());
+            unit.answering.retries_at(self.out.now() + RETRY);
         }
         self.actuator.suspect(device, seen);
         self.devices.want_read(device);
@@ -262,8 +262,8 @@ impl<S: Store> Core<S> {
     fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {
         self.out.count_write();
         let settle = seconds(self.config.caps.follow_seconds);
-        let until = self.now + settle;
-        let has_landed = self.predecessor.has_landed(self.now);
+        let until = self.now() + settle;
+        let has_landed = self.predecessor.has_landed(self.now());
         let (Some(unit), Some(held)) = (self.devices.get_mut(device), held) else {
             return;
         };
@@ -294,7 +294,7 @@ impl<S: Store> Core<S> {
     }
 
     fn write_failed(&mut self, device: usize, why: &str) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -368,7 +368,7 @@ impl<S: Store> Core<S> {
 
     /// The same; `not_in_force`: the watts that it counts with, because the cap that it reads does not limit it.
     pub(crate) fn fault_counting(&mut self, device: usize, not_in_force: Option<Watts>, why: &str) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -407,7 +407,7 @@ impl<S: Store> Core<S> {
             unit.unbelieved.hears_beyond(belies.then_some(reading.cap));
             return self.read_impossible(device, reading.cap);
         }
-        let now = self.now;
+        let now = self.now();
         // A single reading that is unlike all that is known is taken twice.
         let moved = self.has_moved(device, reading.cap);
         let Some(unit) = self.devices.get_mut(device) else {
@@ -561,7 +561,7 @@ impl<S: Store> Core<S> {
 
     /// Decides whether a reset or somebody else has changed a device's cap.
     fn judge_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
-        let now = self.now;
+        let now = self.now();
         let touched = self.is_journaled(device);
         let steered = self.jobs.values().any(|job| job.asks_for(device));
         let Some(unit) = self.devices.get_mut(device) else {
@@ -636,7 +636,7 @@ impl<S: Store> Core<S> {
     /// Devices that take too long to answer.
     pub(crate) fn check_devices(&mut self) {
         let patience = seconds(self.config.caps.answer_seconds);
-        let now = self.now;
+        let now = self.now();
         let mut silent = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
             if unit.answering.becomes_overdue(now, patience) {

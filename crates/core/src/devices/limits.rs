@@ -116,7 +116,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = unit.address().to_owned();
-        if self.node.supply.brakes(device, self.now) {
+        if self.node.supply.brakes(device, self.now()) {
             let text = format!(
                 "the power brake was pulled: no cap of the node rises before {:.0} s after it",
                 BRAKE.as_secs_f64()
@@ -138,10 +138,10 @@ impl<S: Store> Core<S> {
 
     /// Why the node has no more power to give now, if so: its supplies are short, or were a minute ago.
     pub(crate) fn short_of_power(&self) -> Option<String> {
-        if let Some(why) = self.node.supply.alarm(self.now) {
+        if let Some(why) = self.node.supply.alarm(self.now()) {
             return Some(format!("the node is short of power: {why}"));
         }
-        let device = self.node.supply.braked(self.now)?;
+        let device = self.node.supply.braked(self.now())?;
         let name = self.devices.get(device).map(|unit| unit.name.as_str());
         let name = name.unwrap_or_default();
         Some(format!("the power brake was pulled on {name}"))

@@ -157,7 +157,7 @@ impl<S: Store> Core<S> {
             return;
         }
         for device in 0..self.devices.iter().count() {
-            let now = self.now;
+            let now = self.now();
             let is_well = |unit: &Unit| {
                 let is_sure =
                     !self.actuator.has_failed(device) && !unit.unbelieved.contradicts_itself();

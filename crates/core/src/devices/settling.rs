@@ -98,7 +98,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
         let held = self.actuator.held(device);
         let held = held.unwrap_or_else(|| self.actuator.most_of(device));
-        let until = self.now + seconds(self.config.caps.follow_seconds);
+        let until = self.now() + seconds(self.config.caps.follow_seconds);
         // Releasing a device restores its cap at once, without waiting for the others' sensors.
         let undoing = self
             .devices
@@ -156,7 +156,7 @@ impl<S: Store> Core<S> {
     /// ever. A device that a loop or the budget holds below that does pay, and so does one that has failed down
     /// there.
     pub(crate) fn expire_doubts(&mut self) {
-        let now = self.now;
+        let now = self.now();
         let late =
             |unit: &Unit| unit.is_gpu() && unit.following.doubted_until.is_some_and(|at| at <= now);
         let is_low = |device: usize, unit: &Unit| {
@@ -184,7 +184,7 @@ impl<S: Store> Core<S> {
                 .following
                 .doubted_until
                 .filter(|_| self.actuator.is_doubted(device) && unit.standing.is_ours());
-            until.is_some_and(|until| until <= self.now)
+            until.is_some_and(|until| until <= self.now())
         };
         let (device, unit) = self.devices.iter().find(late)?;
         let held = self.actuator.held(device).unwrap_or_default();
@@ -200,7 +200,7 @@ impl<S: Store> Core<S> {
     /// Checks that measured power follows a cap that was lowered.
     pub(crate) fn check_settling(&mut self, device: usize) {
         self.check_overdraw(device);
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -249,7 +249,7 @@ impl<S: Store> Core<S> {
     /// A driver that answers from memory does not see a limit that was changed behind its back: only power shows
     /// it, at any time.
     fn check_overdraw(&mut self, device: usize) {
-        let now = self.now;
+        let now = self.now();
         let patience = seconds(self.config.caps.follow_seconds);
         let margin = self.config.caps.follow_margin;
         let touched = self.is_journaled(device);

@@ -77,14 +77,15 @@ impl<S: Store> Core<S> {
             let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));
             told && !read && unit.answering.failures() == 0 && self.may_open(device)
         };
-        self.now < since + TELEMETRY && self.devices.iter().any(unread)
+        self.now() < since + TELEMETRY && self.devices.iter().any(unread)
     }
 
     /// Whether a device's last reading is not believed and no other reading will soon decide: it contradicts the
     /// one before, or none has come since.
     fn is_incredible(&self, unit: &Unit) -> bool {
         let since = unit.unbelieved.since();
-        unit.unbelieved.contradicts_itself() || since.is_some_and(|since| self.now >= since + SLOW)
+        unit.unbelieved.contradicts_itself()
+            || since.is_some_and(|since| self.now() >= since + SLOW)
     }
 
     /// Whether it is no use to wait until a device can be judged: its driver does not tell its range, or has

@@ -50,7 +50,7 @@ impl<S: Store> Core<S> {
         };
         self.devices.want_holders(device);
         if let Some(session) = self.hooks.get_mut(id) {
-            session.is_checked(hello, device, self.now);
+            session.is_checked(hello, device, self.out.now());
         }
     }
 
@@ -94,7 +94,7 @@ impl<S: Store> Core<S> {
 
     /// The driver has confirmed that a hook's process holds its GPU: it is a rank of its job.
     pub(crate) fn attach(&mut self, from: Waiting, device: usize) -> Result<(), No> {
-        let now = self.now;
+        let now = self.now();
         let Waiting {
             id,
             peer,

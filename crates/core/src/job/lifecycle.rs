@@ -78,7 +78,7 @@ impl<S: Store> Core<S> {
         };
         let address = unit.address().to_owned();
         let announced = &mut self.condition.announced;
-        let gone = announced.looked_at(device, &address, homes.as_deref(), self.now);
+        let gone = announced.looked_at(device, &address, homes.as_deref(), self.out.now());
         if gone.is_empty() {
             return;
         }
@@ -130,7 +130,7 @@ impl<S: Store> Core<S> {
             }
         }
         let nothing = devices.is_empty() && !known;
-        if self.condition.announced.keep_ended(id, devices, self.now) {
+        if self.condition.announced.keep_ended(id, devices, self.now()) {
             self.out.refuse("ended_jobs");
         }
         if known {

@@ -131,7 +131,7 @@ impl<S: Store> Core<S> {
         let sockets = self
             .devices
             .cpus()
-            .filter(|(_, unit)| alone && unit.is_ours() && unit.lends(self.now));
+            .filter(|(_, unit)| alone && unit.is_ours() && unit.lends(self.now()));
         let mut cpus = Vec::new();
         let mut devices = Vec::new();
         for (device, unit) in sockets {

@@ -242,7 +242,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let reading = plausible(reading);
-        let now = self.now;
+        let now = self.now();
         let steering = self.is_steering();
         let node = &mut self.node;
         let swings = match steering {
@@ -311,8 +311,8 @@ impl<S: Store> Core<S> {
     /// Once a second, and at each reading of the BMC: updates limit, alarm and budget.
     pub(crate) fn check_node(&mut self) {
         let drawings = self.drawings();
-        self.node.drawn.add(&drawings, self.now);
-        match self.node.supply.news(self.now) {
+        self.node.drawn.add(&drawings, self.now());
+        match self.node.supply.news(self.now()) {
             Some(News::Short(why)) => {
                 let text = format!("the node is short of power, no cap of it rises: {why}");
                 self.note(Note::warning(EventKind::Fault, text));
@@ -331,8 +331,8 @@ impl<S: Store> Core<S> {
     fn tell_unbound(&mut self) {
         let unbound = self.node_limit().is_some() && self.lacks_reserve();
         let before = self.node.unbound.filter(|_| unbound);
-        let (since, told) = before.unwrap_or((self.now, false));
-        let tells = unbound && !told && self.now >= since + UNBOUND;
+        let (since, told) = before.unwrap_or((self.now(), false));
+        let tells = unbound && !told && self.now() >= since + UNBOUND;
         self.node.unbound = unbound.then_some((since, told || tells));
         if tells {
             self.out.error("node_budget", "");
@@ -351,7 +351,7 @@ impl<S: Store> Core<S> {
     /// The node's present power.
     pub(crate) fn node_power(&self) -> Option<Watts> {
         let (last, at) = self.node.last.as_ref()?;
-        last.power.filter(|_| self.now < *at + STALE)
+        last.power.filter(|_| self.now() < *at + STALE)
     }
 
     /// Power of other parts than GPUs and CPUs: as configured, or as measured if that is more.
@@ -502,7 +502,7 @@ impl<S: Store> Core<S> {
         if last.is_none() && self.config.node.budget.is_none() {
             return None;
         }
-        let fresh = last.filter(|(_, at)| self.now < *at + STALE);
+        let fresh = last.filter(|(_, at)| self.now() < *at + STALE);
         let fresh = fresh.map(|(reading, _)| reading);
         Some(NodePower {
             source: fresh.map(|it| it.source.clone()),
@@ -511,7 +511,7 @@ impl<S: Store> Core<S> {
             inlet: fresh.and_then(|it| it.inlet),
             supplies: fresh.and_then(|it| it.supplies),
             failed: fresh.and_then(|it| it.failed),
-            alarm: self.node.supply.alarm(self.now).map(str::to_owned),
+            alarm: self.node.supply.alarm(self.now()).map(str::to_owned),
             reserve: self.reserve(),
             budget: self.node_limit(),
             bound: self.node.bound,

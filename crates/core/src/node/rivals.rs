@@ -64,7 +64,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let name = unit.map_or("", |unit| &unit.name);
-        let Some(why) = self.condition.rivals.change(name, self.now) else {
+        let Some(why) = self.condition.rivals.change(name, self.now()) else {
             return;
         };
         let text = format!("{why}; litd only observes until `litctl resume`");

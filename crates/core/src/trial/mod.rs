@@ -178,7 +178,7 @@ impl<S: Store> Core<S> {
 
     /// A job counts its iterations anew: the block under way is dropped.
     pub(crate) fn trial_restarted(&mut self, name: &str) {
-        let now = self.now;
+        let now = self.now();
         if let Some(run) = &mut self.trials.run {
             run.disturb(name, now);
         }

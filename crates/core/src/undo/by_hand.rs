@@ -284,7 +284,7 @@ impl<S: Store> Core<S> {
     /// The write of an override has ended. If the device does not hold the override, that is reported, and the cap
     /// found is restored.
     pub(crate) fn wrote_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -336,7 +336,7 @@ impl<S: Store> Core<S> {
     /// Whether a cap that has turned up is a failed override which its driver has done late: then the cap found is
     /// restored.
     pub(crate) fn landed_by_hand(&mut self, device: usize, cap: Watts) -> bool {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return false;
         };
@@ -362,7 +362,7 @@ impl<S: Store> Core<S> {
     /// An override is reported as failed before it has settled; returns its cap. If its driver may still set it, the
     /// journal has it: whoever comes after a crash restores the cap found.
     pub(crate) fn fail_by_hand(&mut self, device: usize, why: String) -> Option<Watts> {
-        let now = self.now;
+        let now = self.now();
         let unit = self.devices.get_mut(device)?;
         let cap = unit.by_hand.fail(now, why)?;
         if self.actuator.is_writing(device) {

@@ -66,7 +66,7 @@ impl<S: Store> Core<S> {
     /// Waits for the caps that a device may still take by the journal, whatever the log says.
     fn expect_journaled(&mut self, device: usize, entry: &Entry) {
         let last = entry.ours.last();
-        let (now, latest) = (self.now, self.now + LATE);
+        let (now, latest) = (self.now(), self.now() + LATE);
         let late = self.writer.late(&entry.address);
         let late = late.filter(|it| it.until > now).map(|it| {
             let is_away = !entry.found.is_same_cap(it.cap);
@@ -92,7 +92,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let until = self.predecessor.late_until();
-        if self.now < until {
+        if self.out.now() < until {
             let rounds = |cap: Watts| unit.rounds(cap, reading.cap);
             let late = Landing::of_predecessor(entry, reading.cap, rounds, until);
             unit.landing = Landing::merged(unit.landing.take(), late);
@@ -156,7 +156,7 @@ impl<S: Store> Core<S> {
                 };
                 self.note(note.device(&address));
                 // A failed write of the predecessor's may still be done, and replace it.
-                let now = self.now;
+                let now = self.now();
                 let fails = self.writer.late(&address).any(|late| late.until > now);
                 match same && (fails || self.predecessor.has_hung()) {
                     true => self.journal_over(device, Some(entry.found), held),
@@ -171,7 +171,7 @@ impl<S: Store> Core<S> {
     /// A process of a predecessor's waits for a driver, for however long: until half a minute after it has ended any
     /// cap in the journal that it left may turn up, and any lock of clocks that it had asked for.
     pub(crate) fn predecessor_hangs(&mut self) {
-        self.predecessor.hangs(self.now);
+        self.predecessor.hangs(self.now());
         let until = self.predecessor.late_until();
         for (address, caps) in self.predecessor.caps() {
             let device = self.devices.called(address);
@@ -204,7 +204,7 @@ impl<S: Store> Core<S> {
         self.actuator.straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
-            let until = self.now + LATE;
+            let until = self.out.now() + LATE;
             let late = Landing::and(unit.landing.take(), wanted, !is_back, until);
             unit.landing = Some(match fails {
                 true => late.counting(wanted),
@@ -220,7 +220,7 @@ impl<S: Store> Core<S> {
     /// Tells the next litd of a failed write, whatever happens to the log and to the wall clock: also of a write
     /// that raises a cap to the one found, for which the others make room.
     fn journal_failed(&mut self, device: usize, wanted: Watts) {
-        let until = self.now + LATE;
+        let until = self.now() + LATE;
         if let Some(unit) = self.devices.get(device) {
             self.writer
                 .expect(unit.address(), wanted, until, &mut self.out);
@@ -243,7 +243,7 @@ impl<S: Store> Core<S> {
             let Some(device) = self.devices.called(&address).filter(|_| age < LATE) else {
                 continue;
             };
-            let until = self.now + LATE - age;
+            let until = self.now() + LATE - age;
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
@@ -301,7 +301,7 @@ impl<S: Store> Core<S> {
     /// A predecessor's writes to closed devices, which are not read, are over once none can be late any more: from
     /// then on those devices count as all closed ones do.
     pub(crate) fn forget_late_of_closed(&mut self) {
-        if self.now < self.predecessor.late_until() {
+        if self.now() < self.predecessor.late_until() {
             return;
         }
         let closed = |unit: &Unit| {
@@ -375,7 +375,7 @@ impl<S: Store> Core<S> {
     /// once a second.
     pub(crate) fn tidy_journal(&mut self) {
         // Until a predecessor's writes have landed every cap in the journal may turn up.
-        if !self.predecessor.has_landed(self.now) || self.writer.entries().is_empty() {
+        if !self.predecessor.has_landed(self.now()) || self.writer.entries().is_empty() {
             return;
         }
         let journaled = self.devices.iter();
@@ -428,7 +428,7 @@ impl<S: Store> Core<S> {
         let Some(((since, until), landing)) = times.zip(unit.landing.as_ref()) else {
             return false;
         };
-        let is_left = landing.is_left_behind(self.now >= until);
+        let is_left = landing.is_left_behind(self.now() >= until);
         let landed = self.predecessor.has_landed(unit.read_at);
         is_left && unit.read_at >= since && landed && self.reads_back(device, unit)
     }

@@ -56,7 +56,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
-        let (now, held) = (self.now, self.actuator.held(device));
+        let (now, held) = (self.now(), self.actuator.held(device));
         let owed = self.may_open(device) || self.is_journaled(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -108,7 +108,7 @@ impl<S: Store> Core<S> {
             && let Some(let_go) = unit.standing.let_go_mut()
         {
             let_go.closed = Some(handles);
-            let_go.unseen_since = Some(self.now);
+            let_go.unseen_since = Some(self.out.now());
             // A suspect reading will not be repeated: no undo waits for it any longer.
             self.actuator.suspect_no_more(device);
         }
@@ -134,9 +134,10 @@ impl<S: Store> Core<S> {
                 self.look_once_more(device, let_go);
                 continue;
             }
-            if !self.authority.is_off() && back > 0.0 && self.now >= let_go.since + seconds(back) {
+            if !self.authority.is_off() && back > 0.0 && self.now() >= let_go.since + seconds(back)
+            {
                 returning.push(device);
-            } else if self.now >= let_go.since + TRIES && self.may_open(device) {
+            } else if self.now() >= let_go.since + TRIES && self.may_open(device) {
                 self.give_up_cap(device);
             }
         }
@@ -150,7 +151,7 @@ impl<S: Store> Core<S> {
     /// opened again and read, so that a late write is undone. A device that its users had released is not opened:
     /// it may be about to be reset.
     fn look_once_more(&mut self, device: usize, let_go: LetGo) {
-        let now = self.now;
+        let now = self.now();
         let is_owed = self.is_journaled(device);
         let Some(unit) = self
             .devices
@@ -196,7 +197,7 @@ impl<S: Store> Core<S> {
     fn waits_for_room(&self, device: usize) -> bool {
         let unit = self.devices.get(device);
         let let_go = unit.and_then(|unit| unit.standing.let_go());
-        let in_time = |it: LetGo| it.closed.is_none() && self.now < it.since + MAKES_ROOM;
+        let in_time = |it: LetGo| it.closed.is_none() && self.now() < it.since + MAKES_ROOM;
         if !let_go.is_some_and(in_time) || self.authority.is_stopping() {
             return false;
         }
@@ -352,7 +353,7 @@ impl<S: Store> Core<S> {
             (Some(_), Some((_, since))) => Remains::Open(format!(
                 "its driver has not answered for {:.1} s, so its handle is open and its cap may \
                  not be back",
-                (self.now - since).as_secs_f64()
+                (self.now() - since).as_secs_f64()
             )),
             (Some(_), None) if self.waits_for_room(device) => Remains::Open(
                 "its cap is back, and it is open until the others' caps leave room for what it holds once it is closed"
