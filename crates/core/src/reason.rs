@@ -107,7 +107,7 @@ impl<S: Store> Core<S> {
             Standing::Released(_) => "an administrator has released the device",
             Standing::Faulty(_) => "the device is faulty",
             Standing::Foreign(_) => "a late write of litd's has replaced a foreign cap",
-            _ if unit.opted_out => "its job opted out",
+            _ if unit.usage.has_opted_out() => "its job opted out",
             _ if self.policy() == Policy::Observe => "litd only observes",
             _ => "no job steers the device",
         }

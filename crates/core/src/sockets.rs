@@ -4,7 +4,6 @@ use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
-use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -36,7 +35,7 @@ impl<S: Store> Core<S> {
         let Some(power) = power.filter(near).filter(|_| held < found) else {
             return;
         };
-        unit.keeps_until = Some(now + KEEPS);
+        unit.usage.keeps_its_watts(now + KEEPS);
         let address = unit.address().to_owned();
         let text = format!(
             "draws {power:.1} of the {held} left to it: it has its {found} back, and keeps it for {:.0} s",
@@ -51,11 +50,7 @@ impl<S: Store> Core<S> {
         let now = self.now();
         let mut free = false;
         for (_, unit) in self.devices.iter_mut() {
-            let over = |until: Nanos| until <= now;
-            if unit.keeps_until.is_some_and(over) {
-                unit.keeps_until = None;
-                free = true;
-            }
+            free |= unit.usage.lends_again(now);
         }
         if free {
             self.replan_all();
@@ -69,12 +64,5 @@ impl<S: Store> Core<S> {
         for name in names {
             self.plan_anew(&name);
         }
-    }
-}
-
-impl Unit {
-    /// Whether a socket may lend watts now.
-    pub(crate) fn lends(&self, now: Nanos) -> bool {
-        self.keeps_until.is_none_or(|until| until <= now)
     }
 }

@@ -116,7 +116,10 @@ impl<S: Store> Core<S> {
             .filter(|(_, unit)| !unit.is_ours())
             .map(|(_, unit)| unit.name.as_str())
             .collect();
-        let out = self.devices.iter().filter(|(_, unit)| unit.opted_out);
+        let out = self
+            .devices
+            .iter()
+            .filter(|(_, unit)| unit.usage.has_opted_out());
         let out: Vec<&str> = out.map(|(_, unit)| unit.name.as_str()).collect();
         let mut text = match (self.policy(), self.condition.rivals.why_yielded()) {
             (_, Some(why)) => format!("observing until `litctl resume`: {why}"),
@@ -157,7 +160,7 @@ impl<S: Store> Core<S> {
         let reading = self.fresh_reading(unit).filter(|_| !let_go);
         let reading = reading.unwrap_or_default();
         let limits = unit.limits(&self.config.caps);
-        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let place = job.and_then(|job| job.gpus().position(|gpu| gpu == device));
         let shown = job.map(|job| job.samples.shown());
         let lead = place.and_then(|at| shown?.leads.get(at));
@@ -169,13 +172,13 @@ impl<S: Store> Core<S> {
             model: identity.model.clone(),
             backend: identity.backend.clone(),
             state: unit.standing.state(),
-            opted_out: unit.opted_out,
+            opted_out: unit.usage.has_opted_out(),
             role: match job {
                 _ if !unit.is_gpu() => DeviceRole::Host,
                 None => DeviceRole::Idle,
                 Some(job) => role(job, lead.copied()),
             },
-            job: unit.job.clone(),
+            job: unit.usage.job().map(str::to_owned),
             found: unit.found,
             cap: self.actuator.held(device).filter(|_| !let_go),
             enforced: reading.enforced,

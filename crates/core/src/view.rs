@@ -81,7 +81,7 @@ impl<S: Store> Core<S> {
         for job in self.jobs.values() {
             let steered = |&device: &usize| {
                 let unit = self.devices.get(device);
-                unit.is_some_and(|unit| !unit.opted_out)
+                unit.is_some_and(|unit| !unit.usage.has_opted_out())
             };
             let gpus = || job.gpus().filter(steered);
             let (mut floors, mut raised) = (Watts::ZERO, Watts::ZERO);

@@ -271,7 +271,7 @@ impl<S: Store> Core<S> {
         }
         unit.clocks.said.insert(label, now);
         let note = Note::warning(EventKind::Job, text).device(unit.address());
-        let job = unit.job.clone();
+        let job = unit.usage.job().map(str::to_owned);
         self.note(match &job {
             Some(name) => note.job(name),
             None => note,
@@ -340,7 +340,11 @@ impl<S: Store> Core<S> {
     fn wanted_clock(&self, device: usize, unit: &Unit) -> Option<Hertz> {
         let (pid, clock) = unit.clocks.asked?;
         let ours = unit.standing.is_ours() || unit.standing.is_foreign();
-        if self.authority.is_stopping() || self.mode() != Mode::Steer || !ours || unit.opted_out {
+        if self.authority.is_stopping()
+            || self.mode() != Mode::Steer
+            || !ours
+            || unit.usage.has_opted_out()
+        {
             return None;
         }
         // The floor may have been raised since the wish, and the GPU may be shared by now.
@@ -349,7 +353,7 @@ impl<S: Store> Core<S> {
         if low || shared(unit).is_some() {
             return None;
         }
-        let job = self.jobs.get(unit.job.as_deref()?)?;
+        let job = self.jobs.get(unit.usage.job()?)?;
         let mut ranks = job.ranks.values();
         let is_there = ranks.any(|rank| rank.device == device && rank.peer.pid == pid);
         (is_there && !job.stale).then_some(clock)
@@ -359,7 +363,7 @@ impl<S: Store> Core<S> {
     fn lingers(&self, unit: &Unit) -> bool {
         let steers = !self.authority.is_stopping() && self.mode() == Mode::Steer;
         let ours = unit.standing.is_ours() && shared(unit).is_none();
-        let here = unit.job.is_some() && !unit.opted_out;
+        let here = unit.usage.job().is_some() && !unit.usage.has_opted_out();
         steers && ours && here && self.now() < unit.clocks.since + LINGERS
     }
 
@@ -627,7 +631,7 @@ impl<S: Store> Core<S> {
         let (Lock::At(lock), Some(reading)) = (unit.clocks.lock, unit.device.reading) else {
             return;
         };
-        let job = unit.job.as_deref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let mut ranks = job.into_iter().flat_map(|job| job.ranks.values());
         let rank = ranks.find(|rank| rank.device == device);
         let iteration = rank.map_or(0, |rank| rank.iteration);
@@ -676,7 +680,7 @@ impl<S: Store> Core<S> {
         let over = |(_, unit): &(usize, &mut Unit)| {
             let clocks = &unit.clocks;
             let idle = clocks.lock == Lock::Free && clocks.planned.needs(now) == Needs::Nothing;
-            unit.job.is_none() || idle
+            unit.usage.job().is_none() || idle
         };
         let over = self.devices.iter_mut().filter(over);
         let told = over.filter_map(|(device, unit)| unit.clocks.planned.end().then_some(device));
@@ -696,11 +700,11 @@ impl<S: Store> Core<S> {
             (false, Some(base)) => held.min(base),
             _ => held,
         };
-        let job = unit.job.as_deref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let is_whole = job.is_some_and(crate::job::Job::is_whole);
         let floor = match unit.clocks.planned.needs(self.now()) {
             // The others make room first.
-            _ if unit.opted_out => unit.base().unwrap_or(held),
+            _ if unit.usage.has_opted_out() => unit.base().unwrap_or(held),
             Needs::Cap(cap) if is_whole => cap.min(held),
             Needs::Unknown if is_whole => held,
             _ => return own,

@@ -389,7 +389,10 @@ impl<S: Store> Core<S> {
         if let Some(state) = unit.map(|unit| unit.standing.state().name()) {
             self.fail_by_hand(device, format!("it is {state} now"));
         }
-        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        let job = self
+            .devices
+            .get(device)
+            .and_then(|unit| unit.usage.job().map(str::to_owned));
         if let Some(name) = job {
             self.suspend_or_resume(&name);
         }
@@ -461,7 +464,10 @@ impl<S: Store> Core<S> {
         self.look_at_clocks(device, asked);
         self.check_settling(device);
         self.check_socket(device);
-        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        let job = self
+            .devices
+            .get(device)
+            .and_then(|unit| unit.usage.job().map(str::to_owned));
         if let Some(name) = job {
             self.step(&name);
         }

@@ -17,6 +17,7 @@ pub(crate) mod thermal;
 pub(crate) mod unbelieved;
 pub(crate) mod unjudged;
 pub(crate) mod unmanaged;
+pub(crate) mod usage;
 
 use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind};
@@ -36,8 +37,8 @@ use crate::devices::resets::Resets;
 use crate::devices::standing::Standing;
 use crate::devices::thermal::Thermal;
 use crate::devices::unbelieved::Unbelieved;
+use crate::devices::usage::Usage;
 use crate::event::Device;
-use crate::hooks::holders::Users;
 use crate::undo::by_hand::ByHand;
 
 /// A device with all that litd knows of it.
@@ -57,20 +58,14 @@ pub(crate) struct Unit {
     pub by_hand: ByHand,
     /// The owner of its cap.
     pub standing: Standing,
-    /// Whether its job opted out of being steered.
-    pub opted_out: bool,
-    /// The job that uses it.
-    pub job: Option<String>,
-    /// The users whose processes use it.
-    pub users: Users,
+    /// Who uses it.
+    pub usage: Usage,
     /// Operations and answers.
     pub answering: Answering,
     /// How often it was trusted again after failures.
     pub trust: Trust,
     /// A failed write that may be done late.
     pub landing: Option<Landing>,
-    /// Until then a CPU socket that needed its watts lends none.
-    pub keeps_until: Option<Nanos>,
     /// Limiters since its job's last sample.
     pub window: Window,
     /// Whether its power follows its cap.
@@ -105,14 +100,11 @@ impl Unit {
             read_at: Nanos(i64::MIN),
             answered_at: Nanos(i64::MIN),
             standing: Standing::Ours,
-            opted_out: false,
-            job: None,
-            users: Users::default(),
+            usage: Usage::default(),
             answering: Answering::default(),
             unbelieved: Unbelieved::first(first.filter(|&cap| range.admits(cap)), impossible),
             trust: Trust::default(),
             landing: None,
-            keeps_until: None,
             window: Window::default(),
             following: Following::default(),
             thermal: Thermal::default(),
@@ -131,7 +123,7 @@ impl Unit {
     /// Whether its users had it released, or its job opts out: changes to it may be their doing.
     pub fn is_left_alone(&self) -> bool {
         let is_let_go = self.standing.let_go().is_some_and(|it| !it.by_mode);
-        is_let_go || self.opted_out
+        is_let_go || self.usage.has_opted_out()
     }
 
     /// The device's address.

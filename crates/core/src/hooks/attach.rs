@@ -151,7 +151,7 @@ impl<S: Store> Core<S> {
             self.hooks.close(old, &mut self.out);
         }
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.job = Some(name.clone());
+            unit.usage.attaches(&name);
             let text = format!("rank {} attached on {}", hello.rank, unit.name);
             let note = Note::info(EventKind::Job, text)
                 .job(&name)
@@ -209,7 +209,7 @@ impl<S: Store> Core<S> {
     fn check_place(&self, peer: Peer, hello: &Hello, device: usize) -> Result<(), No> {
         let taken = |reason: String| No::new(RefusalCode::GpuTaken, "gpu_taken", reason).for_now();
         let unit = self.devices.get(device);
-        let owner = unit.and_then(|unit| unit.job.as_deref());
+        let owner = unit.and_then(|unit| unit.usage.job());
         if let Some(owner) = owner.filter(|&owner| owner != hello.job) {
             // A user is not shown the name of another user's job.
             let theirs = self.jobs.get(owner).is_some_and(|job| job.uid != peer.uid);

@@ -19,7 +19,7 @@ impl<S: Store> Core<S> {
         if let Some(rank) = job.ranks.remove(&rank)
             && let Some(unit) = self.devices.get_mut(rank.device)
         {
-            unit.job = None;
+            unit.usage.leaves();
         }
         if job.ranks.is_empty() {
             self.end_job(name, "its ranks have said goodbye");
@@ -97,7 +97,7 @@ impl<S: Store> Core<S> {
         });
         for device in freed {
             if let Some(unit) = self.devices.get_mut(device) {
-                unit.job = None;
+                unit.usage.leaves();
             }
         }
         if job.ranks.is_empty() {
@@ -116,7 +116,7 @@ impl<S: Store> Core<S> {
         }
         for device in job.gpus() {
             if let Some(unit) = self.devices.get_mut(device) {
-                unit.job = None;
+                unit.usage.leaves();
             }
         }
         for id in job.sessions() {

@@ -124,7 +124,7 @@ impl<S: Store> Core<S> {
                 unit.clocks.free_once_more();
             }
             // Restoring waits for no GPU's sensor: these GPUs have stopped drawing power for the job.
-            let idle = |unit: &Unit| unit.is_gpu() && unit.job.is_none();
+            let idle = |unit: &Unit| unit.is_gpu() && unit.usage.job().is_none();
             if self.devices.get(device).is_some_and(idle) {
                 self.believe(device);
             }
@@ -191,10 +191,9 @@ impl<S: Store> Core<S> {
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
-            if unit.opted_out == opted_out {
+            if !unit.usage.opts_out(opted_out) {
                 continue;
             }
-            unit.opted_out = opted_out;
             if opted_out && unit.standing.let_go().is_none() {
                 unit.clocks.free_once_more();
             }
@@ -226,7 +225,7 @@ impl<S: Store> Core<S> {
     fn remains_to_give(&self, device: usize, unit: &Unit) -> Remains {
         let held = self.actuator.held(device);
         if self.is_moved(device) {
-            let job = unit.job.as_deref().unwrap_or("another job");
+            let job = unit.usage.job().unwrap_or("another job");
             return Remains::Others(format!("is steered for {job}"));
         }
         if self.may_be_locked(unit) {
@@ -242,7 +241,7 @@ impl<S: Store> Core<S> {
                 false if unit.clocks.are_free_for_now() => Remains::Others(format!(
                     "holds {held} as found and its clocks are free, but a lock of them that failed may be done after \
                      that: they are freed once more {}",
-                    match unit.opted_out {
+                    match unit.usage.has_opted_out() {
                         true => "when no job that opted out has it any more",
                         false => "within half a minute",
                     }

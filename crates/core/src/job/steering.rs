@@ -131,7 +131,7 @@ impl<S: Store> Core<S> {
         let sockets = self
             .devices
             .cpus()
-            .filter(|(_, unit)| alone && unit.is_ours() && unit.lends(self.now()));
+            .filter(|(_, unit)| alone && unit.is_ours() && unit.usage.lends(self.now()));
         let mut cpus = Vec::new();
         let mut devices = Vec::new();
         for (device, unit) in sockets {
@@ -521,10 +521,10 @@ impl<S: Store> Core<S> {
 
     fn not_ours(&self, job: &Job) -> Option<String> {
         let mut units = job.gpus().filter_map(|device| self.devices.get(device));
-        let unit =
-            units.find(|unit| !unit.is_ours() || unit.opted_out || shared(unit).is_some())?;
+        let unit = units
+            .find(|unit| !unit.is_ours() || unit.usage.has_opted_out() || shared(unit).is_some())?;
         let why = match unit.standing {
-            Standing::Ours if unit.opted_out => "its job opted out of being steered",
+            Standing::Ours if unit.usage.has_opted_out() => "its job opted out of being steered",
             Standing::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
             Standing::Ours if unit.device.range.unjudged().is_some() => {
                 "its driver does not say what its cap may be"

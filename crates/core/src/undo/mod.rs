@@ -363,7 +363,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device).filter(|it| it.found != before) else {
             return;
         };
-        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         if let Some(job) = job.filter(|job| job.control.runs()) {
             let name = job.name.clone();
             self.plan_anew(&name);

@@ -369,7 +369,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         let mut others = units
-            .filter(|unit| !unit.is_ours() || unit.opted_out)
+            .filter(|unit| !unit.is_ours() || unit.usage.has_opted_out())
             .peekable();
         // If no GPU was released, something else keeps the job from being steered.
         others.peek().is_some() && others.all(|unit| unit.standing.let_go().is_some())
