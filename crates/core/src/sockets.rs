@@ -30,7 +30,7 @@ impl<S: Store> Core<S> {
         let (Some(held), Some(found)) = (held, unit.found) else {
             return;
         };
-        let power = unit.device.reading.and_then(|reading| reading.power);
+        let power = unit.readings.last().and_then(|reading| reading.power);
         let near = |power: &Watts| *power >= held * (1.0 - NEAR_LIMIT);
         let Some(power) = power.filter(near).filter(|_| held < found) else {
             return;

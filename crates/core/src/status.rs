@@ -88,8 +88,7 @@ impl<S: Store> Core<S> {
     /// A device's last reading, unless it is too old to say anything about now.
     pub(crate) fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
         let patience = seconds(self.config.caps.answer_seconds) + STALE;
-        let fresh = self.now() < unit.read_at + patience;
-        unit.device.reading.filter(|_| fresh)
+        unit.readings.fresh(patience, self.now())
     }
 
     fn summary(&self) -> String {

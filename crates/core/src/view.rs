@@ -167,7 +167,7 @@ impl<S: Store> Core<S> {
         let found = unit.found.zip(held);
         let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
         let is_idle = unit.answering.is_free() && !self.actuator.is_writing(device);
-        let is_read = unit.read_at >= let_go.since && self.is_fresh(unit);
+        let is_read = unit.readings.asked() >= let_go.since && self.is_fresh(unit);
         Some(LetGoView {
             given_up: let_go.given_up,
             is_closed: let_go.closed.is_some(),
@@ -175,7 +175,10 @@ impl<S: Store> Core<S> {
             is_journaled: self.is_journaled(device),
             owes_undo: self.owes_undo(device, unit),
             may_be_locked: self.may_be_locked(unit),
-            is_back: holds_found && is_idle && is_read && self.predecessor.has_landed(unit.read_at),
+            is_back: holds_found
+                && is_idle
+                && is_read
+                && self.predecessor.has_landed(unit.readings.asked()),
             held,
             left: self.left_view(device, unit),
         })
@@ -184,7 +187,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn left_view(&self, device: usize, unit: &Unit) -> LeftView {
         // A released device that is opened once more is read before its cap is written.
         let let_go = unit.standing.let_go();
-        let is_read = let_go.is_none_or(|it| unit.read_at >= it.looked);
+        let is_read = let_go.is_none_or(|it| unit.readings.asked() >= it.looked);
         let is_known = is_read && self.is_fresh(unit) && !self.actuator.is_writing(device);
         LeftView {
             held: self.actuator.held(device).filter(|_| is_known),

@@ -71,7 +71,7 @@ impl<S: Store> Core<S> {
     /// change.
     pub(crate) fn is_fresh(&self, unit: &Unit) -> bool {
         let since = self.authority.stopping().since();
-        since.is_none_or(|since| unit.read_at >= since)
+        since.is_none_or(|since| unit.readings.asked() >= since)
     }
 
     /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, by a reading since

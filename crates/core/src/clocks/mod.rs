@@ -628,7 +628,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return;
         };
-        let (Lock::At(lock), Some(reading)) = (unit.clocks.lock, unit.device.reading) else {
+        let (Lock::At(lock), Some(reading)) = (unit.clocks.lock, unit.readings.last()) else {
             return;
         };
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));

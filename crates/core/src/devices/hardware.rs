@@ -271,11 +271,7 @@ impl<S: Store> Core<S> {
         // A cap that a reset had left there has been replaced by litd's write.
         unit.resets.stop_waiting();
         unit.answering.has_written();
-        if let Some(reading) = &mut unit.device.reading {
-            reading.cap = held;
-            // The limit in force before the write says nothing about the new cap.
-            reading.enforced = None;
-        }
+        unit.readings.holds(held);
         let lowered = before.is_none_or(|before| held < before);
         match unit.is_gpu() {
             true => unit.following.gpu_holds(held, lowered.then_some(until)),
@@ -424,8 +420,7 @@ impl<S: Store> Core<S> {
         if !self.actuator.has_failed(device) {
             unit.answering.has_read();
         }
-        let last = unit.device.reading.replace(reading);
-        (unit.read_at, unit.answered_at) = (asked, now);
+        let last = unit.readings.comes(reading, asked, now);
         let first = unit.found.is_none();
         let called = (unit.address(), unit.name.as_str());
         let enforced = (asked, reading.enforced);

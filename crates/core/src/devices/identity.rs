@@ -49,7 +49,7 @@ impl<S: Store> Core<S> {
             return self.count_error(device, &error);
         }
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
-        let held = unit.device.reading.map(|reading| reading.cap);
+        let held = unit.readings.cap();
         // A device that holds a cap of litd's is the part that litd has written, whatever its driver says.
         let entry = self.writer.entry(&known.address);
         let is_ours = |entry: &Entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign);

@@ -96,15 +96,9 @@ impl Window {
 impl<S: Store> Core<S> {
     /// Takes in a reading's limiter.
     pub(crate) fn note_limits(&mut self, device: usize) {
-        let Some(unit) = self.devices.get_mut(device).filter(|unit| unit.is_gpu()) else {
-            return;
-        };
-        let Some(reading) = unit.device.reading else {
-            return;
-        };
-        let asked = unit.read_at;
-        unit.window.add(asked, &reading);
-        unit.thermal.add(asked, reading.temperature, reading.power);
+        if let Some(unit) = self.devices.get_mut(device).filter(|unit| unit.is_gpu()) {
+            unit.readings.count();
+        }
     }
 
     /// Takes in the power brake of a reading. The brake is about the node's supply: it counts also if the cap in
@@ -165,7 +159,7 @@ impl<S: Store> Core<S> {
                 let reading = self
                     .devices
                     .get(device)
-                    .and_then(|unit| unit.device.reading);
+                    .and_then(|unit| unit.readings.last());
                 reading.is_some_and(|reading| reading.throttle.is_some())
             };
             let reason = match &stopped {

@@ -141,7 +141,7 @@ impl<S: Store> Core<S> {
                 continue;
             };
             // The outcome of a failed write is unknown.
-            let held = held.or(unit.device.reading.map(|reading| reading.cap));
+            let held = held.or(unit.readings.cap());
             if let Some(failed) = unit.standing.failed_mut() {
                 let most = [failed.held, held].into_iter().flatten().reduce(Watts::max);
                 failed.held = most.filter(|_| is_kept_down);

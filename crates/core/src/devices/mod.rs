@@ -10,6 +10,7 @@ pub(crate) mod landing;
 pub(crate) mod limits;
 pub(crate) mod mending;
 pub(crate) mod range;
+pub(crate) mod readings;
 pub(crate) mod resets;
 pub(crate) mod settling;
 pub(crate) mod standing;
@@ -21,7 +22,7 @@ pub(crate) mod usage;
 
 use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind};
-use litd_units::{Nanos, Watts};
+use litd_units::Watts;
 
 pub(crate) use crate::devices::all::Devices;
 
@@ -30,12 +31,11 @@ use crate::config::Caps;
 use crate::devices::answering::Answering;
 use crate::devices::following::Following;
 use crate::devices::landing::Landing;
-use crate::devices::limits::Window;
 use crate::devices::mending::Trust;
 use crate::devices::range::Range;
+use crate::devices::readings::Readings;
 use crate::devices::resets::Resets;
 use crate::devices::standing::Standing;
-use crate::devices::thermal::Thermal;
 use crate::devices::unbelieved::Unbelieved;
 use crate::devices::usage::Usage;
 use crate::event::Device;
@@ -48,10 +48,8 @@ pub(crate) struct Unit {
     pub name: String,
     /// Identity of the device and range of its cap.
     pub device: Device,
-    /// When the reading in `device.reading` was asked for.
-    pub read_at: Nanos,
-    /// When the driver had answered that.
-    pub answered_at: Nanos,
+    /// What its sensors have told.
+    pub readings: Readings,
     /// The cap to restore. `None`: unknown, and the device is never touched.
     pub found: Option<Watts>,
     /// The state of the administrator's override.
@@ -66,12 +64,8 @@ pub(crate) struct Unit {
     pub trust: Trust,
     /// A failed write that may be done late.
     pub landing: Option<Landing>,
-    /// Limiters since its job's last sample.
-    pub window: Window,
     /// Whether its power follows its cap.
     pub following: Following,
-    /// How long it takes to warm up.
-    pub thermal: Thermal,
     /// Readings that are not believed yet.
     pub unbelieved: Unbelieved,
     /// When it was reset.
@@ -97,17 +91,14 @@ impl Unit {
             found: None,
             by_hand: ByHand::default(),
             device,
-            read_at: Nanos(i64::MIN),
-            answered_at: Nanos(i64::MIN),
+            readings: Readings::default(),
             standing: Standing::Ours,
             usage: Usage::default(),
             answering: Answering::default(),
             unbelieved: Unbelieved::first(first.filter(|&cap| range.admits(cap)), impossible),
             trust: Trust::default(),
             landing: None,
-            window: Window::default(),
             following: Following::default(),
-            thermal: Thermal::default(),
             resets: Resets::default(),
             clocks: Clocks::default(),
         }
@@ -143,19 +134,19 @@ impl Unit {
 
     /// Whether its driver sets its default cap once nobody has the GPU open any more.
     pub fn is_forgetful(&self) -> bool {
-        let reading = self.device.reading;
+        let reading = self.readings.last();
         self.is_gpu() && reading.is_some_and(|reading| reading.forgetful)
     }
 
     /// Whether it was read since litd started: until then nobody knows who set its cap, and nothing is written
     /// over it.
     pub fn was_read(&self) -> bool {
-        self.device.reading.is_some()
+        self.readings.last().is_some()
     }
 
     /// Whether the last reading shows this cap.
     pub fn reads(&self, cap: Watts) -> bool {
-        let last = self.device.reading.map(|reading| reading.cap);
+        let last = self.readings.cap();
         last.is_some_and(|last| last.is_same_cap(cap))
     }
 

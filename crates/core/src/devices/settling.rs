@@ -19,7 +19,7 @@ const CERTAIN: f64 = 0.001;
 
 /// A reading's power, if it is valid. A CPU that draws 0 W has a counter that stands still.
 fn told(unit: &Unit) -> Option<Watts> {
-    let power = unit.device.reading?.power?;
+    let power = unit.readings.last()?.power?;
     let some = if unit.is_gpu() {
         power >= Watts::ZERO
     } else {

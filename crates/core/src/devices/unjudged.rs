@@ -46,7 +46,7 @@ impl<S: Store> Core<S> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
         let is_unseen = |it: LetGo| {
-            let since = it.unseen_since.is_some_and(|at| unit.read_at < at);
+            let since = it.unseen_since.is_some_and(|at| unit.readings.asked() < at);
             // At a stop it is opened once more: a reading since then makes its cap known.
             let unread = it.closed.is_some() || since || !self.is_fresh(unit);
             (!it.held || unit.is_forgetful()) && (unread || !self.may_open(device))
@@ -120,7 +120,7 @@ impl<S: Store> Core<S> {
         let bound = [known, ceiling].into_iter().flatten().reduce(Watts::max);
         // Without any known range no watts are left to others.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
-        let read = unit.device.reading.map(|reading| reading.cap);
+        let read = unit.readings.cap();
         let read = [read, unit.unbelieved.impossible()].into_iter().flatten();
         read.fold(bound, Watts::max)
     }

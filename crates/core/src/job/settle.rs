@@ -113,7 +113,7 @@ impl<S: Store> Core<S> {
         }
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         let slowest = units
-            .map(|unit| unit.thermal.settles().unwrap_or(base))
+            .map(|unit| unit.readings.settles().unwrap_or(base))
             .fold(0.0, f64::max);
         slowest.clamp(base * BOUNDS.0, base * BOUNDS.1)
     }

@@ -135,7 +135,7 @@ impl<S: Store> Core<S> {
         let mut cpus = Vec::new();
         let mut devices = Vec::new();
         for (device, unit) in sockets {
-            let draw = unit.device.reading.and_then(|reading| reading.power);
+            let draw = unit.readings.last().and_then(|reading| reading.power);
             // A socket that draws 0 W has no valid reading.
             if let Some(draw) = draw.filter(|draw| *draw > Watts::ZERO) {
                 let limits = unit.limits(caps);
@@ -266,7 +266,8 @@ impl<S: Store> Core<S> {
         let fresh = |&device: &usize| {
             let unit = self.devices.get(device);
             // A released GPU is not read, and its job is not steered.
-            unit.is_some_and(|unit| unit.read_at >= measured.at) || self.devices.is_released(device)
+            unit.is_some_and(|unit| unit.readings.asked() >= measured.at)
+                || self.devices.is_released(device)
         };
         if !gpus.iter().all(fresh) {
             return;
@@ -369,14 +370,14 @@ impl<S: Store> Core<S> {
     fn begin_windows(&mut self, gpus: &[usize]) {
         for &gpu in gpus {
             if let Some(unit) = self.devices.get_mut(gpu) {
-                unit.window = unit.window.next();
+                unit.readings.begin_window();
             }
         }
     }
 
     pub(crate) fn gpu_reading(&self, device: usize) -> GpuReading {
         let unit = self.devices.get(device);
-        let Some(reading) = unit.and_then(|unit| unit.device.reading) else {
+        let Some(reading) = unit.and_then(|unit| unit.readings.last()) else {
             return GpuReading {
                 cap: Watts(f64::NAN),
                 ..GpuReading::default()
@@ -386,9 +387,11 @@ impl<S: Store> Core<S> {
             cap: reading.cap,
             temperature: reading.temperature,
             slowdown: reading.slowdown,
-            throttled: unit.is_some_and(|unit| unit.window.throttled()),
-            power_share: unit.and_then(|unit| unit.window.power_share()),
-            power: unit.and_then(|unit| unit.window.power()).or(reading.power),
+            throttled: unit.is_some_and(|unit| unit.readings.window().throttled()),
+            power_share: unit.and_then(|unit| unit.readings.window().power_share()),
+            power: unit
+                .and_then(|unit| unit.readings.window().power())
+                .or(reading.power),
             clock: reading.clock,
             // Leads from kernels, so no pace.
             pace: None,
@@ -445,7 +448,7 @@ impl<S: Store> Core<S> {
         };
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         units
-            .map(|unit| unit.device.reading.and_then(|reading| reading.temperature))
+            .map(|unit| unit.readings.last().and_then(|reading| reading.temperature))
             .collect()
     }
 

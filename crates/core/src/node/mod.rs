@@ -287,14 +287,14 @@ impl<S: Store> Core<S> {
     fn drawings(&self) -> BTreeMap<usize, Drawing> {
         let drawing = |(device, unit): (usize, &Unit)| {
             let most = self.actuator.counts(device);
-            let has_told = unit.device.reading.is_some_and(|it| it.power.is_some());
+            let has_told = unit.readings.last().is_some_and(|it| it.power.is_some());
             let told = self.fresh_reading(unit).and_then(|it| {
                 let power = it.power.filter(|it| it.is_finite() && *it >= Watts::ZERO)?;
                 let energy = it.energy.filter(|energy| energy.is_finite());
                 let counter = energy.map(|energy| Counter {
                     energy,
-                    asked: unit.read_at,
-                    answered: unit.answered_at,
+                    asked: unit.readings.asked(),
+                    answered: unit.readings.answered(),
                 });
                 Some(Drawing::Told {
                     power,

@@ -229,12 +229,12 @@ impl<S: Store> Core<S> {
     fn gauges(&self, job: &Job) -> (Vec<Gauge>, usize) {
         let gauge = |device: usize| {
             let unit = self.devices.get(device);
-            let reading = unit.and_then(|unit| unit.device.reading);
+            let reading = unit.and_then(|unit| unit.readings.last());
             let settled = self.actuator.is_settled(device);
             Gauge {
                 energy: reading.and_then(|reading| reading.energy),
                 power: reading.and_then(|reading| reading.power),
-                at: unit.map_or(Nanos::ZERO, |unit| unit.read_at),
+                at: unit.map_or(Nanos::ZERO, |unit| unit.readings.asked()),
                 held: self.actuator.held(device).filter(|_| settled),
             }
         };

@@ -313,7 +313,7 @@ impl<S: Store> Core<S> {
             let held = held.filter(|_| !self.actuator.is_writing(device));
             let holds = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
             if unit.back().is_some_and(holds) {
-                unit.by_hand.seen_back(unit.read_at);
+                unit.by_hand.seen_back(unit.readings.asked());
             }
             let Some(cap) = unit.by_hand.asked().filter(|&cap| holds(cap)) else {
                 continue;
@@ -401,7 +401,7 @@ impl Unit {
 
     /// The cap to restore when litd ends: the cap found, or the nearest that the driver still takes.
     pub(crate) fn back(&self) -> Option<Watts> {
-        let held = self.device.reading.map(|reading| reading.cap);
+        let held = self.readings.cap();
         let nearest = |found| self.device.range.nearest(found, held);
         self.found.map(nearest)
     }

@@ -201,6 +201,7 @@ impl<S: Store> Core<S> {
 #[cfg(test)]
 mod tests {
     use litd_power::{DeviceKind, Reading};
+    use litd_units::Nanos;
 
     use super::*;
     use crate::devices::all::tests::device;
@@ -209,7 +210,7 @@ mod tests {
     fn gpu(serial: Option<&str>) -> Unit {
         let mut unit = Unit::new("gpu0".to_owned(), device(DeviceKind::Gpu, "0000:05:00.0"));
         unit.device.identity.serial = serial.map(str::to_owned);
-        unit.device.reading = Some(Reading::default());
+        unit.readings.comes(Reading::default(), Nanos(0), Nanos(0));
         unit
     }
 
@@ -240,7 +241,7 @@ mod tests {
         let mut all = AllLeftAlone::default();
         all.follow(&foreign(None), Some(Watts(500.0)));
         let mut unread = gpu(None);
-        unread.device.reading = None;
+        unread.readings.forget_last();
         assert!(!all.follow(&unread, None));
         assert!(all.of(&unread).is_some());
     }

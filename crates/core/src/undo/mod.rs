@@ -86,7 +86,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = entry.address.clone();
-        let Some(reading) = unit.device.reading else {
+        let Some(reading) = unit.readings.last() else {
             // The cap found is undone to later, once the device can be read.
             unit.found = Some(entry.found);
             return;
@@ -416,7 +416,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a device is known to hold its cap found, with no write under way.
     pub(crate) fn is_back(&self, device: usize, unit: &Unit) -> bool {
-        self.reads_back(device, unit) && self.has_landed(unit, unit.read_at)
+        self.reads_back(device, unit) && self.has_landed(unit, unit.readings.asked())
     }
 
     /// Whether a device holds its cap found, by a reading since litd began to stop, and its entry stays in the
@@ -429,8 +429,8 @@ impl<S: Store> Core<S> {
             return false;
         };
         let is_left = landing.is_left_behind(self.now() >= until);
-        let landed = self.predecessor.has_landed(unit.read_at);
-        is_left && unit.read_at >= since && landed && self.reads_back(device, unit)
+        let landed = self.predecessor.has_landed(unit.readings.asked());
+        is_left && unit.readings.asked() >= since && landed && self.reads_back(device, unit)
     }
 
     /// Whether a released device holds its cap found, by a reading since the release, and by another since litd

@@ -294,7 +294,7 @@ impl<S: Store> Core<S> {
                 // The device may have been reset, have another driver or a foreign cap: until it has been read it
                 // counts with the most that it could hold, and its range is read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
-                    unit.device.reading = None;
+                    unit.readings.forget_last();
                     self.actuator.forget(device);
                 }
                 self.devices.ask_anew(device);
