@@ -6,7 +6,6 @@ use litd_units::Watts;
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::event::Effect;
 use crate::store::Store;
 
 /// The caps that were found.
@@ -49,9 +48,9 @@ impl<S: Store> Core<S> {
             (None, Some(_)) => Lower::ForBudget,
             (None, None) => Lower::No,
         };
-        let told = self.baseline.devices.iter();
+        let told = self.out.baseline().devices.iter();
         let told = told.map(|it| (it.kind, it.address.as_str(), it.cap));
-        if self.baseline.lower == lower && self.all_found().eq(told) {
+        if self.out.baseline().lower == lower && self.all_found().eq(told) {
             return;
         }
         let devices = self.all_found().map(|(kind, address, cap)| Found {
@@ -60,8 +59,7 @@ impl<S: Store> Core<S> {
             cap,
         });
         let devices = devices.collect();
-        self.baseline = Baseline { lower, devices };
-        self.out.push(Effect::Baseline(self.baseline.clone()));
+        self.out.publish(Baseline { lower, devices });
     }
 
     /// Whether litd answers for the cap that a device holds now: not for a cap that somebody else has set, nor for

@@ -8,8 +8,8 @@ use litd_units::{Nanos, Watts};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::journal::{Found, Undo};
-use crate::plan::{Doing, plan};
-use crate::reason::{Planned, Reason};
+use crate::plan::Doing;
+use crate::reason::Reason;
 use crate::store::Store;
 
 /// After a failed write to the journal or the audit log no cap is written for so long.
@@ -18,7 +18,7 @@ const JOURNAL_RETRY: Nanos = Nanos(1_000_000_000);
 impl<S: Store> Core<S> {
     /// Whether a policy moves caps.
     pub(crate) fn steers(&self) -> bool {
-        self.policy() != Policy::Observe && self.stopping.is_none() && !self.only_undoes()
+        self.policy() != Policy::Observe && !self.authority.is_stopping() && !self.only_undoes()
     }
 
     /// Whether the journal could never be written since the start. Then a predecessor's caps are undone, and jobs'
@@ -31,14 +31,14 @@ impl<S: Store> Core<S> {
 
     /// Whether a budget that was set keeps caps below those found: in every mode but off.
     pub(crate) fn enforces(&self) -> bool {
-        !self.is_leaving() && self.set_budget().is_some()
+        !self.authority.is_leaving() && self.set_budget().is_some()
     }
 
-    /// Works out the target of every device if anything that it depends on has changed.
+    /// Works out the target of every device where the state is seen differently than at the last time.
     pub(crate) fn replan(&mut self) {
         self.note_failed();
         self.judge_devices();
-        let is_leaving = self.is_leaving() && !self.is_looking_round();
+        let is_leaving = self.authority.is_leaving() && !self.is_looking_round();
         if is_leaving {
             // Caps that litd leaves behind don't wait for power to follow.
             self.believe_all(|_| true);
@@ -48,11 +48,7 @@ impl<S: Store> Core<S> {
             // Nor do caps that are restored.
             self.believe_all(Unit::is_gpu);
         }
-        if self.planned.as_ref().map(|it| &it.view) != Some(&view) {
-            let plan = plan(&view);
-            plan.aim(&mut self.actuator);
-            self.planned = Some(Planned { view, plan });
-        }
+        self.targets.follow(view, &mut self.actuator);
         self.aim_in_steps();
     }
 
@@ -86,7 +82,7 @@ impl<S: Store> Core<S> {
             if !unrecorded || self.gives_back(device, cap) {
                 let operation = Operation::Set(cap);
                 self.devices
-                    .begin(device, operation, self.now, &mut self.out);
+                    .begin(device, operation, self.now(), &mut self.out);
                 continue;
             }
             self.write_later(device);
@@ -124,7 +120,7 @@ impl<S: Store> Core<S> {
     fn write_later(&mut self, device: usize) {
         self.actuator.not_written(device);
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.answering.retries_at(self.now + JOURNAL_RETRY);
+            unit.answering.retries_at(self.out.now() + JOURNAL_RETRY);
         }
     }
 

@@ -7,121 +7,59 @@ use litd_policies::{Actuator, Policy};
 use litd_units::{Nanos, Watts};
 
 use crate::authority::Authority;
-use crate::authority::over_budget::Keeping;
-use crate::baseline::Baseline;
+use crate::condition::Condition;
 use crate::config::{Config, OnExit};
-use crate::devices::ailing::Condition;
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event};
 use crate::hooks::Hooks;
 use crate::job::Job;
-use crate::job::lifecycle::{Ended, Missed};
 use crate::journal::JournalError;
 use crate::learned::Learned;
 use crate::node::Node;
-use crate::node::rivals::Rivals;
 use crate::outbox::Outbox;
-use crate::ramp::Ramp;
-use crate::reason::Planned;
+use crate::plan::Targets;
 use crate::record::Note;
+use crate::rounds::Rounds;
 use crate::store::Store;
 use crate::trial::Trials;
-use crate::undo::Predecessor;
+use crate::undo::predecessor::Predecessor;
 use crate::writer::Writer;
-
-/// All devices are read so often.
-pub(crate) const TELEMETRY: Nanos = Nanos(1_000_000_000);
 
 /// A write, or the wait before it, that takes longer than this is not waited for any longer: the device counts
 /// with the most that it may hold, and the others make room for it.
 pub(crate) const SLOW: Nanos = Nanos(400_000_000);
-
-/// How long restoring caps may take when the daemon stops.
-const STOP: Nanos = Nanos(15_000_000_000);
 
 pub(crate) fn seconds(seconds: f64) -> Nanos {
     // `as` saturates.
     Nanos((seconds * 1e9) as i64)
 }
 
-/// Running totals for metrics.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Totals {
-    pub writes: u64,
-    pub adjustments: u64,
-    pub ticks: u64,
-}
-
-/// The daemon is about to end.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stopping {
-    /// Since when: readings must be younger before a cap is restored.
-    pub since: Nanos,
-    /// Whether the shell has been told that it is over.
-    pub done: bool,
-}
-
-impl Stopping {
-    /// The daemon ends by then, whatever is left to do.
-    pub fn until(self) -> Nanos {
-        self.since + STOP
-    }
-}
-
 /// The daemon.
 #[derive(Debug)]
 pub struct Core<S> {
     pub(crate) config: Config,
-    /// Decisions that override the configuration: commands, leases, kill switch.
+    /// Who decides: commands, leases, kill switch, the end of litd; and whether the budget is kept.
     pub(crate) authority: Authority,
     pub(crate) devices: Devices,
     pub(crate) actuator: Actuator,
     /// Journal and audit log.
     pub(crate) writer: Writer<S>,
-    /// The baseline that was last published.
-    pub(crate) baseline: Baseline,
-    /// How fast caps rise.
-    pub(crate) ramp: Ramp,
     pub(crate) node: Node,
     pub(crate) learned: Learned,
     pub(crate) hooks: Hooks,
     pub(crate) jobs: BTreeMap<String, Job>,
     /// Effects, events and counters on their way out.
     pub(crate) out: Outbox,
-    pub(crate) totals: Totals,
-    pub(crate) started: Nanos,
-    /// The earlier litd that died with caps or clocks changed, if one did.
+    /// The litd that ended before this one was started.
     pub(crate) predecessor: Predecessor,
-    pub(crate) now: Nanos,
-    next_telemetry: Nanos,
-    pub(crate) stopping: Option<Stopping>,
-    /// Whether a predecessor died with caps changed.
-    pub(crate) recovered: bool,
     /// Trials, and harm.
     pub(crate) trials: Trials,
-    /// Rounds so far.
-    pub(crate) rounds: u64,
-    /// The GPU on which the power brake was pulled last, and until when that keeps caps from
-    /// rising.
-    pub(crate) braked: Option<(usize, Nanos)>,
-    /// Foreign changes of caps on this node.
-    pub(crate) rivals: Rivals,
+    /// What is done once a second.
+    pub(crate) rounds: Rounds,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
-    /// GPUs on the bus that litd does not manage, by address.
-    pub(crate) unmanaged: BTreeSet<String>,
-    /// Whether the budget that was set is kept.
-    pub(crate) keeping: Keeping,
-    /// The GPUs of which was told that they forget their caps once litd has left.
-    pub(crate) told_forgetful: Vec<String>,
-    /// Jobs that have ended of late, as their schedulers say.
-    pub(crate) ended: BTreeMap<String, Ended>,
-    /// Jobs that have opted out and have no processes on a GPU that another job uses.
-    pub(crate) missed: BTreeMap<(usize, String), Missed>,
-    /// The last plan.
-    pub(crate) planned: Option<Planned>,
-    /// Set when devices may hold their caps found again; the next pass drops their journal entries.
-    pub(crate) crossed_out: Vec<usize>,
+    /// The last plan, and how fast caps rise to it.
+    pub(crate) targets: Targets,
 }
 
 impl<S: Store> Core<S> {
@@ -199,32 +137,16 @@ impl<S: Store> Core<S> {
             devices,
             actuator,
             writer,
-            baseline: Baseline::default(),
-            ramp: Ramp::default(),
             node: Node::default(),
             learned,
             hooks: Hooks::default(),
             jobs: BTreeMap::new(),
             out: Outbox::new(now, unix_seconds),
-            totals: Totals::default(),
-            started: now,
             predecessor: Predecessor::ended(now),
-            now,
-            next_telemetry: now,
-            stopping: None,
-            recovered: false,
             trials: Trials::default(),
-            rounds: 0,
-            braked: None,
-            rivals: Rivals::default(),
+            rounds: Rounds::new(now),
             condition,
-            unmanaged: BTreeSet::new(),
-            keeping: Keeping::default(),
-            told_forgetful: Vec::new(),
-            ended: BTreeMap::new(),
-            missed: BTreeMap::new(),
-            planned: None,
-            crossed_out: Vec::new(),
+            targets: Targets::default(),
         };
         if let Some(flaw) = flaw {
             let text = format!("learned distributions are not used: {flaw}");
@@ -301,9 +223,7 @@ impl<S: Store> Core<S> {
             Event::Stop => self.stop(),
             Event::Time => {}
         }
-        if self.now >= self.next_telemetry {
-            // Rounds that were missed are not made up for.
-            self.next_telemetry = self.now + TELEMETRY;
+        if self.rounds.begins(self.now()) {
             self.round();
         }
         self.settle_up();
@@ -311,8 +231,12 @@ impl<S: Store> Core<S> {
 
     /// Time moves on to `now`, unless it has been later before.
     pub(crate) fn moves_on(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        self.out.at(self.now);
+        self.out.at(now);
+    }
+
+    /// The moment of the event that is being handled.
+    pub(crate) fn now(&self) -> Nanos {
+        self.out.now()
     }
 
     /// The effects so far, in order; the shell takes them after every call.
@@ -335,11 +259,10 @@ impl<S: Store> Core<S> {
         let soonest = retries
             .chain(slow)
             .chain(clocks)
-            .filter(|&at| at > self.now)
+            .filter(|&at| at > self.now())
             .min();
-        soonest.map_or(self.next_telemetry, |soonest| {
-            soonest.min(self.next_telemetry)
-        })
+        let round = self.rounds.next();
+        soonest.map_or(round, |soonest| soonest.min(round))
     }
 
     /// How many GPUs the node has.
@@ -411,7 +334,7 @@ impl<S: Store> Core<S> {
 
     /// Once a second: sensors, and all work that waits for time to pass.
     fn round(&mut self) {
-        self.crossed_out.clear();
+        self.writer.crosses_out_anew();
         self.read_all();
         self.check_sessions();
         self.check_jobs();
@@ -426,7 +349,7 @@ impl<S: Store> Core<S> {
         self.check_journal();
         let is_waited_for = self.waits_for_disk();
         self.writer.check_log(is_waited_for, &mut self.out);
-        self.check_ended();
+        self.condition.announced.forget_ended(self.now());
         self.check_settled();
         self.check_needs();
         self.expire_doubts();
@@ -476,8 +399,8 @@ impl<S: Store> Core<S> {
         // After the journal: what it no longer owes to a device opens that device no more.
         self.close_let_go();
         // Once litd has said that it stops no device is read any more: the final state has been reported.
-        if !self.stopping.is_some_and(|it| it.done) {
-            self.devices.begin_wanted(self.now, &mut self.out);
+        if !self.authority.stopping().is_over() {
+            self.devices.begin_wanted(self.now(), &mut self.out);
         }
         self.keep_left_alone();
         self.finish_stopping();
@@ -499,12 +422,12 @@ impl<S: Store> Core<S> {
     /// Targets have changed, so devices that have refused writes are tried at once.
     pub(crate) fn try_refused(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
-            unit.answering.retries_now(self.now);
+            unit.answering.retries_now(self.out.now());
         }
     }
 
     fn retry_writes(&mut self) {
-        let now = self.now;
+        let now = self.now();
         for (device, unit) in self.devices.iter_mut() {
             if unit.answering.is_to_retry(now) {
                 self.actuator.retry(device);
@@ -526,7 +449,7 @@ impl<S: Store> Core<S> {
     fn waits_no_longer(&mut self) -> bool {
         let units = self.devices.iter();
         let overdue = |(device, unit)| self.overdue_at(device, unit);
-        let slow = units.filter(|&it| overdue(it).is_some_and(|at| at <= self.now));
+        let slow = units.filter(|&it| overdue(it).is_some_and(|at| at <= self.now()));
         let slow: Vec<usize> = slow.map(|(device, _)| device).collect();
         for &device in &slow {
             self.actuator.overdue(device);
@@ -538,7 +461,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn policy(&self) -> Policy {
         match self.mode() {
             // Until an administrator resumes it.
-            Mode::Steer if self.condition.yielded.is_some() => Policy::Observe,
+            Mode::Steer if self.has_yielded() => Policy::Observe,
             Mode::Steer => self.authority.policy(&self.config),
             Mode::Off | Mode::Observe | Mode::Canary => Policy::Observe,
         }
@@ -576,7 +499,7 @@ impl<S: Store> Core<S> {
 
     /// Begins to stop: restores the caps found, or goes to the caps that the safe budget allows.
     pub(crate) fn stop(&mut self) {
-        if self.stopping.is_some() {
+        if !self.authority.stops(self.now()) {
             return;
         }
         let text = match self.config.caps.on_exit {
@@ -586,10 +509,6 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Daemon, text));
         self.save_condition();
         self.forget_by_hand();
-        self.stopping = Some(Stopping {
-            since: self.now,
-            done: false,
-        });
         self.devices.try_once_more();
         self.try_refused();
         self.free_late_locks();
@@ -601,10 +520,9 @@ impl<S: Store> Core<S> {
     }
 
     fn give_up_stopping(&mut self) {
-        let Some(stopping) = self.stopping.filter(|stopping| !stopping.done) else {
-            return;
-        };
-        if self.now >= stopping.until() {
+        let stopping = self.authority.stopping();
+        let until = stopping.until().filter(|_| stopping.is_under_way());
+        if until.is_some_and(|until| self.now() >= until) {
             let held = self.held_on_exit();
             let caps = self.writer.entries().iter();
             let caps = caps.map(|entry| entry.address.as_str());
@@ -637,7 +555,7 @@ impl<S: Store> Core<S> {
 
     /// Stopped, once every cap is back.
     fn finish_stopping(&mut self) {
-        if self.stopping.is_none_or(|stopping| stopping.done) {
+        if !self.authority.stopping().is_under_way() {
             return;
         }
         let busy = |(device, unit): (usize, &Unit)| {
@@ -652,9 +570,7 @@ impl<S: Store> Core<S> {
     }
 
     fn say_stopped(&mut self) {
-        if let Some(stopping) = &mut self.stopping {
-            stopping.done = true;
-        }
+        self.authority.has_stopped();
         self.out.push(Effect::Stopped);
     }
 

@@ -35,7 +35,7 @@ impl<S: Store> Core<S> {
 
     /// 1. The job of a device has a rank that computes on it.
     fn has_its_job(&self, device: usize, unit: &Unit) -> Result<(), String> {
-        let Some(name) = &unit.job else {
+        let Some(name) = unit.usage.job() else {
             return Ok(());
         };
         let job = self.jobs.get(name);
@@ -54,7 +54,7 @@ impl<S: Store> Core<S> {
         let mut taken = std::collections::BTreeSet::new();
         for (job, rank, device) in ranks {
             let unit = self.devices.get(device);
-            let is_its = unit.is_some_and(|unit| unit.job.as_ref() == Some(job));
+            let is_its = unit.is_some_and(|unit| unit.usage.job() == Some(job));
             if !is_its || !taken.insert(device) {
                 return Err(format!("2: {job}'s rank {rank} has another's GPU"));
             }

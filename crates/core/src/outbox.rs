@@ -1,8 +1,9 @@
-//! Outputs of the daemon: effects in order, events for people, and counters.
+//! Outputs of the daemon: effects in order, the baseline, events for people, and counters.
 
-use litd_api::{Counter, Events};
+use litd_api::{Events, Totals};
 use litd_units::Nanos;
 
+use crate::baseline::Baseline;
 use crate::event::Effect;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
@@ -18,6 +19,14 @@ pub(crate) struct Outbox {
     record: Record,
     /// How often refusals are logged.
     refusals: Bucket,
+    /// The baseline that was published last.
+    baseline: Baseline,
+    /// Writes that drivers have confirmed.
+    writes: u64,
+    /// Changes of a job's caps.
+    adjustments: u64,
+    /// Iterations whose times ranks have told.
+    ticks: u64,
 }
 
 impl Outbox {
@@ -28,12 +37,16 @@ impl Outbox {
             effects: Vec::new(),
             record: Record::new(now, unix_seconds),
             refusals: Bucket::new(REFUSALS_PER_SECOND, now),
+            baseline: Baseline::default(),
+            writes: 0,
+            adjustments: 0,
+            ticks: 0,
         }
     }
 
-    /// Further outputs happen at this moment.
+    /// Further outputs happen at this moment, unless it has been later before.
     pub fn at(&mut self, now: Nanos) {
-        self.now = now;
+        self.now = self.now.max(now);
     }
 
     /// The moment of outputs.
@@ -59,6 +72,17 @@ impl Outbox {
     /// Takes the effects, in order; the caller carries them out.
     pub fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
+    }
+
+    /// The baseline that was published last.
+    pub fn baseline(&self) -> &Baseline {
+        &self.baseline
+    }
+
+    /// Publishes a new baseline, before any cap is written under it.
+    pub fn publish(&mut self, baseline: Baseline) {
+        self.baseline = baseline.clone();
+        self.push(Effect::Baseline(baseline));
     }
 
     /// Records an event and has it logged.
@@ -90,13 +114,94 @@ impl Outbox {
         self.record.after(after)
     }
 
-    /// Errors by kind and back end.
-    pub fn errors(&self) -> Vec<Counter> {
-        self.record.errors()
+    /// Counts a write that a driver has confirmed.
+    pub fn count_write(&mut self) {
+        self.writes += 1;
     }
 
-    /// Refusals by reason.
-    pub fn refused(&self) -> Vec<Counter> {
-        self.record.refusals()
+    /// Counts a change of a job's caps.
+    pub fn count_adjustment(&mut self) {
+        self.adjustments += 1;
+    }
+
+    /// Counts an iteration whose time a rank has told.
+    pub fn count_tick(&mut self) {
+        self.ticks += 1;
+    }
+
+    /// All counters; `frames` have come from hooks.
+    pub fn totals(&self, frames: u64) -> Totals {
+        Totals {
+            writes: self.writes,
+            adjustments: self.adjustments,
+            frames,
+            ticks: self.ticks,
+            errors: self.record.errors(),
+            refused: self.record.refusals(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use litd_api::EventKind;
+
+    use super::*;
+    use crate::baseline::Lower;
+
+    fn second(count: i64) -> Nanos {
+        Nanos(count * 1_000_000_000)
+    }
+
+    #[test]
+    fn effects_leave_in_order_and_once() {
+        let mut out = Outbox::new(second(0), 0.0);
+        out.push(Effect::Alive);
+        out.note(Note::info(EventKind::Daemon, "started"));
+        let lower = Lower::ForBudget;
+        let baseline = Baseline {
+            lower,
+            devices: Vec::new(),
+        };
+        out.publish(baseline.clone());
+        let effects = out.take();
+        assert!(
+            matches!(&effects[..], [Effect::Alive, Effect::Log(_), Effect::Baseline(told)] if *told == baseline)
+        );
+        assert_eq!(*out.baseline(), baseline);
+        assert!(out.take().is_empty());
+        assert_eq!(out.events(0).events.len(), 1);
+    }
+
+    #[test]
+    fn all_refusals_are_counted_and_a_few_a_second_are_logged() {
+        let mut out = Outbox::new(second(0), 0.0);
+        let flood = |out: &mut Outbox| {
+            for _ in 0..100 {
+                out.refuse_noted("busy", || Note::warning(EventKind::Job, "sent away"));
+            }
+            out.take().len() as f64
+        };
+        assert!(flood(&mut out) < 50.0);
+        assert_eq!(flood(&mut out), 0.0);
+        out.at(second(1));
+        assert_eq!(flood(&mut out), REFUSALS_PER_SECOND);
+        assert_eq!(out.totals(0).refused[0].count, 300);
+    }
+
+    #[test]
+    fn each_counter_counts_its_own() {
+        let mut out = Outbox::new(second(0), 0.0);
+        out.count_write();
+        out.count_adjustment();
+        out.count_adjustment();
+        for _ in 0..3 {
+            out.count_tick();
+        }
+        out.error("journal", "");
+        let told = out.totals(4);
+        let counts = (told.writes, told.adjustments, told.ticks, told.frames);
+        assert_eq!(counts, (1, 2, 3, 4));
+        assert_eq!((told.errors.len(), told.refused.len()), (1, 0));
     }
 }

@@ -18,18 +18,18 @@ const WHOLE: Watts = Watts(1.0);
 
 /// A device that is to rise.
 #[derive(Debug, Clone, Copy)]
-struct Climb {
-    device: usize,
+pub(crate) struct Climb {
+    pub device: usize,
     /// What it holds; the most that it may hold, where that is not known.
-    from: Watts,
+    pub from: Watts,
     /// The cap that the plan has for it.
-    target: Watts,
+    pub target: Watts,
     /// A device below its floor rises to that at least: its driver need not take any cap in between.
-    floor: Watts,
+    pub floor: Watts,
     /// Its driver's unit.
-    unit: Watts,
+    pub unit: Watts,
     /// Whether its last write is still to be done, or has failed: then it makes no further step.
-    is_busy: bool,
+    pub is_busy: bool,
 }
 
 /// A step of a device.
@@ -57,7 +57,7 @@ impl Ramp {
     /// Devices make a step once a second, each by its part, and not by a little with each event. A step for which
     /// the budget has had no room within its second is taken back, so that all steps that may be made at any time are
     /// one second's worth; the next turn is another device's.
-    fn climb(&mut self, per_second: f64, climbs: &[Climb], now: Nanos) -> Vec<(usize, Watts)> {
+    pub fn climb(&mut self, per_second: f64, climbs: &[Climb], now: Nanos) -> Vec<(usize, Watts)> {
         let unit = climbs.iter().map(|climb| climb.unit).reduce(Watts::max);
         // A driver takes whole units only.
         let full = per_second.max(unit.unwrap_or_default().0);
@@ -122,12 +122,12 @@ impl Ramp {
     }
 
     /// The devices that are on their way.
-    fn devices(&self) -> Vec<usize> {
+    pub fn devices(&self) -> Vec<usize> {
         self.steps.keys().copied().collect()
     }
 
     /// No device is on its way any more. Returns whether one was.
-    fn lift(&mut self) -> bool {
+    pub fn lift(&mut self) -> bool {
         !std::mem::take(&mut self.steps).is_empty()
     }
 }
@@ -150,36 +150,23 @@ impl<S: Store> Core<S> {
     /// Aims devices that rise at their next steps. Runs after the targets were worked out, and before each write.
     pub(crate) fn aim_in_steps(&mut self) {
         let Some(per_second) = self.config.caps.max_rise_w_per_s else {
-            if self.ramp.lift()
-                && let Some(planned) = &self.planned
-            {
-                planned.plan.aim(&mut self.actuator);
-            }
+            self.targets.rise_at_once(&mut self.actuator);
             return;
         };
         let devices = self.devices.iter();
         let climbs = devices.filter_map(|(device, unit)| self.climb_of(device, unit));
         let climbs: Vec<Climb> = climbs.collect();
-        for device in self.ramp.devices() {
-            // It rises at once from now on, or has arrived.
-            if let Some(cap) = self.planned_cap(device)
-                && !climbs.iter().any(|climb| climb.device == device)
-            {
-                self.actuator.pace(device, cap);
-            }
-        }
-        for (device, step) in self.ramp.climb(per_second, &climbs, self.now) {
-            self.actuator.pace(device, step);
-        }
+        let (account, now) = (&mut self.actuator, self.out.now());
+        self.targets.rise(per_second, &climbs, account, now);
     }
 
     /// The rise of a device whose planned cap is above what it holds, unless it rises at once.
     fn climb_of(&self, device: usize, unit: &Unit) -> Option<Climb> {
-        let target = self.planned_cap(device)?;
+        let target = self.targets.planned(device)?;
         // A device that can't be judged counts with more than it holds, and would rise from there all the same.
         let held = self.actuator.held(device);
         let from = held.unwrap_or_else(|| self.actuator.most_of(device));
-        let is_left = self.is_leaving() || self.devices.is_released(device);
+        let is_left = self.authority.is_leaving() || self.devices.is_released(device);
         let at_once =
             is_left || self.is_by_hand(device, target) || self.goes_back_unrecorded(unit, target);
         (target > from && !at_once).then(|| Climb {
@@ -200,16 +187,11 @@ impl<S: Store> Core<S> {
         journal.or(log).is_some() && is_back
     }
 
-    /// The cap that the plan has for a device.
-    pub(crate) fn planned_cap(&self, device: usize) -> Option<Watts> {
-        self.planned.as_ref()?.plan.aims.get(device)?.target
-    }
-
     /// Whether a device is on its way up to its planned cap.
     pub(crate) fn is_on_its_way(&self, device: usize) -> bool {
         let aimed = self.actuator.target(device);
         let is_bounded = self.config.caps.max_rise_w_per_s.is_some();
-        is_bounded && aimed.is_some() && aimed < self.planned_cap(device)
+        is_bounded && aimed.is_some() && aimed < self.targets.planned(device)
     }
 
     /// Whether a device of a job is.

@@ -5,15 +5,8 @@ use litd_policies::Policy;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::standing::Standing;
-use crate::plan::{Plan, View, Why};
+use crate::plan::{View, Why};
 use crate::store::Store;
-
-/// The last plan, and the view that it was made from.
-#[derive(Debug)]
-pub(crate) struct Planned {
-    pub view: View,
-    pub plan: Plan,
-}
 
 /// A reason, and the job that it is about.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +27,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn reason(&self, device: usize) -> Reason {
         let Reason { job, text } = self.planned_reason(device);
         match self
-            .planned_cap(device)
+            .targets
+            .planned(device)
             .filter(|_| self.is_on_its_way(device))
         {
             Some(cap) => Reason {
@@ -48,12 +42,10 @@ impl<S: Store> Core<S> {
     }
 
     fn planned_reason(&self, device: usize) -> Reason {
-        let planned = self.planned.as_ref();
-        let why = planned.and_then(|it| Some(it.plan.aims.get(device)?.why));
-        let (Some(planned), Some(unit)) = (planned, self.devices.get(device)) else {
+        let (Some(view), Some(unit)) = (self.targets.view(), self.devices.get(device)) else {
             return Reason::of_litd("nothing was planned yet");
         };
-        match why.unwrap_or_default() {
+        match self.targets.why(device).unwrap_or_default() {
             Why::LookingRound => Reason::of_litd("left alone: devices are still being read"),
             Why::Unread => Reason::of_litd("left alone: it has not been read yet"),
             Why::Theirs => Reason::of_litd(format!(
@@ -72,7 +64,7 @@ impl<S: Store> Core<S> {
                 self.gpu_budget()
             )),
             Why::RisesStopped => {
-                let why = planned.view.rises_stopped.as_deref().unwrap_or_default();
+                let why = view.rises_stopped.as_deref().unwrap_or_default();
                 Reason::of_litd(format!("left as it is, because no cap may rise: {why}"))
             }
             Why::Found => Reason::of_litd(format!(
@@ -80,11 +72,11 @@ impl<S: Store> Core<S> {
                 self.why_back(unit)
             )),
             Why::ByHand => Reason::of_litd("set by hand"),
-            Why::Loop(job) => self.reason_of(planned, job, |why| why.to_owned()),
-            Why::Trial(job) => self.reason_of(planned, job, |_| {
+            Why::Loop(job) => self.reason_of(view, job, |why| why.to_owned()),
+            Why::Trial(job) => self.reason_of(view, job, |_| {
                 "what was found, or a step from it: a trial compares".to_owned()
             }),
-            Why::Room(Some(job)) => self.reason_of(planned, job, |why| {
+            Why::Room(Some(job)) => self.reason_of(view, job, |why| {
                 format!("makes room within the budget; {why}")
             }),
             Why::Share | Why::Room(None) => {
@@ -97,8 +89,8 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn reason_of(&self, planned: &Planned, job: usize, text: impl Fn(&str) -> String) -> Reason {
-        let name = planned.view.demands.get(job).map(|demand| &demand.job);
+    fn reason_of(&self, view: &View, job: usize, text: impl Fn(&str) -> String) -> Reason {
+        let name = view.demands.get(job).map(|demand| &demand.job);
         let job = name.and_then(|name| self.jobs.get(name));
         let why = job.map_or("", |job| job.why.as_str());
         Reason {
@@ -110,12 +102,12 @@ impl<S: Store> Core<S> {
     /// Why a device's cap found is restored.
     fn why_back(&self, unit: &Unit) -> &'static str {
         match unit.standing {
-            _ if self.stopping.is_some() => "litd stops",
+            _ if self.authority.is_stopping() => "litd stops",
             Standing::Released(it) if it.by_mode => "litd is off",
             Standing::Released(_) => "an administrator has released the device",
             Standing::Faulty(_) => "the device is faulty",
             Standing::Foreign(_) => "a late write of litd's has replaced a foreign cap",
-            _ if unit.opted_out => "its job opted out",
+            _ if unit.usage.has_opted_out() => "its job opted out",
             _ if self.policy() == Policy::Observe => "litd only observes",
             _ => "no job steers the device",
         }

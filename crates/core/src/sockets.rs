@@ -4,7 +4,6 @@ use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
-use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -19,7 +18,7 @@ impl<S: Store> Core<S> {
     /// Whether a socket that lent watts needs them now. GPUs are lowered first then: the account of writes sees to
     /// that.
     pub(crate) fn check_socket(&mut self, device: usize) {
-        let now = self.now;
+        let now = self.now();
         let held = self.actuator.held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -31,12 +30,12 @@ impl<S: Store> Core<S> {
         let (Some(held), Some(found)) = (held, unit.found) else {
             return;
         };
-        let power = unit.device.reading.and_then(|reading| reading.power);
+        let power = unit.readings.last().and_then(|reading| reading.power);
         let near = |power: &Watts| *power >= held * (1.0 - NEAR_LIMIT);
         let Some(power) = power.filter(near).filter(|_| held < found) else {
             return;
         };
-        unit.keeps_until = Some(now + KEEPS);
+        unit.usage.keeps_its_watts(now + KEEPS);
         let address = unit.address().to_owned();
         let text = format!(
             "draws {power:.1} of the {held} left to it: it has its {found} back, and keeps it for {:.0} s",
@@ -48,14 +47,10 @@ impl<S: Store> Core<S> {
 
     /// Sockets that kept their watts for long enough may lend them again.
     pub(crate) fn check_sockets(&mut self) {
-        let now = self.now;
+        let now = self.now();
         let mut free = false;
         for (_, unit) in self.devices.iter_mut() {
-            let over = |until: Nanos| until <= now;
-            if unit.keeps_until.is_some_and(over) {
-                unit.keeps_until = None;
-                free = true;
-            }
+            free |= unit.usage.lends_again(now);
         }
         if free {
             self.replan_all();
@@ -69,12 +64,5 @@ impl<S: Store> Core<S> {
         for name in names {
             self.plan_anew(&name);
         }
-    }
-}
-
-impl Unit {
-    /// Whether a socket may lend watts now.
-    pub(crate) fn lends(&self, now: Nanos) -> bool {
-        self.keeps_until.is_none_or(|until| until <= now)
     }
 }

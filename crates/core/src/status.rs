@@ -2,7 +2,6 @@
 
 use litd_api::{
     BuildInfo, DeviceRole, DeviceStatus, JobState, JobStatus, Mode, NodeStatus, RankStatus, Status,
-    Totals,
 };
 use litd_policies::{Controller, Policy, State};
 use litd_power::Reading;
@@ -28,7 +27,7 @@ impl<S: Store> Core<S> {
                 configuration: String::new(),
             },
             hostname: String::new(),
-            uptime_seconds: (self.now - self.started).as_secs_f64(),
+            uptime_seconds: (self.now() - self.rounds.started()).as_secs_f64(),
             simulated: self.is_simulated(),
             node: self.node_status(),
             devices: self
@@ -37,15 +36,8 @@ impl<S: Store> Core<S> {
                 .map(|(device, unit)| self.device_status(device, unit))
                 .collect(),
             jobs: self.jobs.values().map(|job| self.job_status(job)).collect(),
-            announced: self.announced(),
-            totals: Totals {
-                writes: self.totals.writes,
-                adjustments: self.totals.adjustments,
-                frames: self.hooks.frames(),
-                ticks: self.totals.ticks,
-                errors: self.out.errors(),
-                refused: self.out.refused(),
-            },
+            announced: self.condition.announced.status(),
+            totals: self.out.totals(self.hooks.frames()),
         }
     }
 
@@ -66,15 +58,15 @@ impl<S: Store> Core<S> {
                 _ => mode,
             },
             mode_reason,
-            lease: self.authority.lease_status(self.now),
+            lease: self.authority.lease_status(self.now()),
             policy: policy.name().to_owned(),
             budget: self.gpu_budget(),
             lent: self.lent(),
             caps: self.caps_on_gpus(),
             power: gpus().map(power).sum(),
             harm: self.trials.harm(),
-            yielded: self.condition.yielded.is_some(),
-            unmanaged: self.unmanaged.iter().cloned().collect(),
+            yielded: self.has_yielded(),
+            unmanaged: self.unmanaged().iter().cloned().collect(),
             measured: self.node_told(),
             summary: self.summary(),
         }
@@ -96,12 +88,11 @@ impl<S: Store> Core<S> {
     /// A device's last reading, unless it is too old to say anything about now.
     pub(crate) fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
         let patience = seconds(self.config.caps.answer_seconds) + STALE;
-        let fresh = self.now < unit.read_at + patience;
-        unit.device.reading.filter(|_| fresh)
+        unit.readings.fresh(patience, self.now())
     }
 
     fn summary(&self) -> String {
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return match self.holds() {
                 true => "stopping: caps go where the safe budget allows".to_owned(),
                 false => "stopping: caps are restored".to_owned(),
@@ -124,9 +115,12 @@ impl<S: Store> Core<S> {
             .filter(|(_, unit)| !unit.is_ours())
             .map(|(_, unit)| unit.name.as_str())
             .collect();
-        let out = self.devices.iter().filter(|(_, unit)| unit.opted_out);
+        let out = self
+            .devices
+            .iter()
+            .filter(|(_, unit)| unit.usage.has_opted_out());
         let out: Vec<&str> = out.map(|(_, unit)| unit.name.as_str()).collect();
-        let mut text = match (self.policy(), &self.condition.yielded) {
+        let mut text = match (self.policy(), self.condition.rivals.why_yielded()) {
             (_, Some(why)) => format!("observing until `litctl resume`: {why}"),
             (Policy::Observe, None) => "observing".to_owned(),
             (policy, None) => format!("steering with {policy}"),
@@ -134,7 +128,7 @@ impl<S: Store> Core<S> {
         if self.trials.harm().is_some() {
             text.push_str(", but for users whose jobs that made slower");
         }
-        match self.unmanaged.len() {
+        match self.unmanaged().len() {
             0 => {}
             1 => text.push_str(", 1 GPU is not litd's"),
             gpus => text.push_str(&format!(", {gpus} GPUs are not litd's")),
@@ -151,8 +145,7 @@ impl<S: Store> Core<S> {
             text.push_str(&format!("; left alone: {}", lost.join(", ")));
         }
         if !out.is_empty() {
-            let jobs = self.condition.begun.iter().filter(|(_, it)| it.opt_out);
-            let jobs: Vec<&str> = jobs.map(|(id, _)| id.as_str()).collect();
+            let jobs: Vec<&str> = self.condition.announced.opted_out().collect();
             let (out, jobs) = (out.join(", "), jobs.join(", "));
             text.push_str(&format!("; opted out: {out} (of {jobs})"));
         }
@@ -166,7 +159,7 @@ impl<S: Store> Core<S> {
         let reading = self.fresh_reading(unit).filter(|_| !let_go);
         let reading = reading.unwrap_or_default();
         let limits = unit.limits(&self.config.caps);
-        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let place = job.and_then(|job| job.gpus().position(|gpu| gpu == device));
         let shown = job.map(|job| job.samples.shown());
         let lead = place.and_then(|at| shown?.leads.get(at));
@@ -178,13 +171,13 @@ impl<S: Store> Core<S> {
             model: identity.model.clone(),
             backend: identity.backend.clone(),
             state: unit.standing.state(),
-            opted_out: unit.opted_out,
+            opted_out: unit.usage.has_opted_out(),
             role: match job {
                 _ if !unit.is_gpu() => DeviceRole::Host,
                 None => DeviceRole::Idle,
                 Some(job) => role(job, lead.copied()),
             },
-            job: unit.job.clone(),
+            job: unit.usage.job().map(str::to_owned),
             found: unit.found,
             cap: self.actuator.held(device).filter(|_| !let_go),
             enforced: reading.enforced,
@@ -197,8 +190,8 @@ impl<S: Store> Core<S> {
             power_limited: reading.power_limited,
             why: self.reason(device).text,
             limiter: limiter(&reading),
-            ailing_since: self.condition.of(unit).since,
-            needs_more_seconds: self.condition.of(unit).seconds,
+            ailing_since: self.condition.needs.of(unit).since,
+            needs_more_seconds: self.condition.needs.of(unit).seconds,
             throttled: reading.throttle.is_some(),
             lead: lead.map(|lead| lead.to_millis()),
             lead_per_kernel: lead

@@ -31,7 +31,7 @@ impl<S: Store> Core<S> {
     }
 
     fn doing(&self) -> Doing {
-        match (self.is_leaving(), self.holds()) {
+        match (self.authority.is_leaving(), self.holds()) {
             _ if self.is_looking_round() => Doing::LookingRound,
             (true, true) => Doing::LeavingBehind,
             _ if self.steers() || self.enforces() => Doing::Moving,
@@ -41,7 +41,7 @@ impl<S: Store> Core<S> {
 
     /// The demands of all jobs. None counts once litd leaves.
     fn demands(&self, devices: &[DeviceView], shares: &Shares) -> Vec<Demand> {
-        let jobs = self.jobs.values().filter(|_| !self.is_leaving());
+        let jobs = self.jobs.values().filter(|_| !self.authority.is_leaving());
         jobs.filter_map(|job| self.demand(job, devices, shares.of(job)))
             .collect()
     }
@@ -81,7 +81,7 @@ impl<S: Store> Core<S> {
         for job in self.jobs.values() {
             let steered = |&device: &usize| {
                 let unit = self.devices.get(device);
-                unit.is_some_and(|unit| !unit.opted_out)
+                unit.is_some_and(|unit| !unit.usage.has_opted_out())
             };
             let gpus = || job.gpus().filter(steered);
             let (mut floors, mut raised) = (Watts::ZERO, Watts::ZERO);
@@ -144,8 +144,7 @@ impl<S: Store> Core<S> {
     /// confirm. A predecessor's last intended write is not counted: after each crash that would be every cap that
     /// it ever wrote.
     pub(crate) fn may_land(&self, unit: &Unit) -> Option<Watts> {
-        let landing = unit.landing.as_ref();
-        landing.filter(|it| self.now < it.until)?.most
+        unit.landing.as_ref()?.most(self.now())
     }
 
     /// The most that a device may still come to hold without being told to: by a late write, or once litd has closed it.
@@ -168,7 +167,7 @@ impl<S: Store> Core<S> {
         let found = unit.found.zip(held);
         let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
         let is_idle = unit.answering.is_free() && !self.actuator.is_writing(device);
-        let is_read = unit.read_at >= let_go.since && self.is_fresh(unit);
+        let is_read = unit.readings.asked() >= let_go.since && self.is_fresh(unit);
         Some(LetGoView {
             given_up: let_go.given_up,
             is_closed: let_go.closed.is_some(),
@@ -176,7 +175,10 @@ impl<S: Store> Core<S> {
             is_journaled: self.is_journaled(device),
             owes_undo: self.owes_undo(device, unit),
             may_be_locked: self.may_be_locked(unit),
-            is_back: holds_found && is_idle && is_read && self.predecessors_landed(unit.read_at),
+            is_back: holds_found
+                && is_idle
+                && is_read
+                && self.predecessor.has_landed(unit.readings.asked()),
             held,
             left: self.left_view(device, unit),
         })
@@ -185,7 +187,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn left_view(&self, device: usize, unit: &Unit) -> LeftView {
         // A released device that is opened once more is read before its cap is written.
         let let_go = unit.standing.let_go();
-        let is_read = let_go.is_none_or(|it| unit.read_at >= it.looked);
+        let is_read = let_go.is_none_or(|it| unit.readings.asked() >= it.looked);
         let is_known = is_read && self.is_fresh(unit) && !self.actuator.is_writing(device);
         LeftView {
             held: self.actuator.held(device).filter(|_| is_known),

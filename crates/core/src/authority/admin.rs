@@ -32,7 +32,7 @@ impl<S: Store> Core<S> {
     /// It can't be done; nothing has changed.
     pub fn command(&mut self, now: Nanos, uid: u32, command: Command) -> Result<Done, Problem> {
         self.moves_on(now);
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return Err(problem("litd is stopping"));
         }
         let asked = format!("user {uid} asks: {}", in_words(&command));
@@ -202,7 +202,10 @@ impl<S: Store> Core<S> {
 
     fn ask_policy(&mut self, name: &str) -> Result<String, Problem> {
         let policy: Policy = name.parse().map_err(|error| problem(format!("{error}")))?;
-        if let (Some(why), true) = (&self.condition.yielded, policy != Policy::Observe) {
+        if let (Some(why), true) = (
+            self.condition.rivals.why_yielded(),
+            policy != Policy::Observe,
+        ) {
             return Err(problem(format!("{why}: `litctl resume` first")));
         }
         if policy != Policy::Observe {
@@ -217,11 +220,7 @@ impl<S: Store> Core<S> {
         let Some(name) = device else {
             return Ok(self.devices.iter().map(|(device, _)| device).collect());
         };
-        let by_name = || {
-            let mut units = self.devices.iter();
-            units.find_map(|(device, unit)| (unit.name == name).then_some(device))
-        };
-        let device = self.devices.called(name).or_else(by_name);
+        let device = self.devices.known_as(name);
         device.map(|device| vec![device]).ok_or_else(|| {
             problem(format!(
                 "there is no device {name:?}: `litctl status` lists them"
@@ -260,11 +259,11 @@ impl<S: Store> Core<S> {
             (true, devices) => format!("the node and {}", counted(devices)),
             (false, devices) => counted(devices),
         };
-        Ok(match self.condition.yielded {
-            Some(_) => format!(
+        Ok(match self.has_yielded() {
+            true => format!(
                 "{again} may be steered again once the node is: `litctl resume` without a name"
             ),
-            None => format!("{again} may be steered again"),
+            false => format!("{again} may be steered again"),
         })
     }
 
@@ -317,7 +316,7 @@ impl<S: Store> Core<S> {
             );
             self.note(Note::warning(EventKind::Daemon, text));
         }
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return;
         }
         self.follow_mode();

@@ -50,11 +50,6 @@ fn without_persistence(gpus: &[String]) -> String {
 }
 
 impl<S: Store> Core<S> {
-    /// Whether litd is stopping or off, so that caps have to become what stays without litd.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.stopping.is_some() || self.authority.is_off()
-    }
-
     /// The bound on the sum of all GPU caps after litd has left, if there is one.
     pub(crate) fn budget_on_exit(&self) -> Option<Watts> {
         let caps = &self.config.caps;
@@ -63,7 +58,7 @@ impl<S: Store> Core<S> {
 
     /// Whether caps are to stay within the safe budget now that litd leaves.
     pub(crate) fn holds(&self) -> bool {
-        self.is_leaving() && self.budget_on_exit().is_some()
+        self.authority.is_leaving() && self.budget_on_exit().is_some()
     }
 
     /// Whether a device was released only because litd is off, and is to stay within the safe budget: nobody else
@@ -75,8 +70,8 @@ impl<S: Store> Core<S> {
     /// Whether a device was read since litd began to stop, if it has: an older reading may miss somebody else's
     /// change.
     pub(crate) fn is_fresh(&self, unit: &Unit) -> bool {
-        self.stopping
-            .is_none_or(|stopping| unit.read_at >= stopping.since)
+        let since = self.authority.stopping().since();
+        since.is_none_or(|since| unit.readings.asked() >= since)
     }
 
     /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, by a reading since
@@ -111,7 +106,9 @@ impl<S: Store> Core<S> {
     /// hold somebody else's cap, or a write could not be put on record.
     #[must_use]
     pub fn above_on_exit(&self) -> Option<AboveSafe> {
-        let safe = self.budget_on_exit().filter(|_| self.is_leaving())?;
+        let safe = self
+            .budget_on_exit()
+            .filter(|_| self.authority.is_leaving())?;
         let gpus = self.devices.gpus();
         let most = |(device, unit): (usize, &Unit)| {
             let most = self.actuator.most_of(device);
@@ -145,17 +142,13 @@ impl<S: Store> Core<S> {
             Some(_) => self.forgetful(),
             None => Vec::new(),
         };
-        if gpus == self.told_forgetful {
-            return;
-        }
-        if !gpus.is_empty() {
+        if self.authority.can_not_hold(&gpus) && !gpus.is_empty() {
             let text = format!(
                 "caps.on_exit = \"hold\" can't hold these caps once litd is stopped or off: {}",
                 without_persistence(&gpus)
             );
             self.note(Note::warning(EventKind::Fault, text));
         }
-        self.told_forgetful = gpus;
     }
 
     /// The number of devices present that are in the undo journal and do not yet hold the caps that they are to be

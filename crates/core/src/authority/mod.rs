@@ -6,11 +6,14 @@ pub(crate) mod admin;
 pub(crate) mod exit;
 pub(crate) mod over_budget;
 pub(crate) mod rollout;
+pub(crate) mod stopping;
 
 use litd_api::{Lease, LeaseStatus, Mode};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
+use crate::authority::over_budget::{Keeping, News};
+use crate::authority::stopping::Stopping;
 use crate::config::{Config, Rollout};
 use crate::core::seconds;
 
@@ -22,7 +25,7 @@ struct Granted {
     until: Nanos,
 }
 
-/// Decisions that override the configuration.
+/// Decisions that override the configuration, and what has come of them.
 #[derive(Debug, Default)]
 pub(crate) struct Authority {
     /// An administrator's budget, until the next start.
@@ -36,6 +39,12 @@ pub(crate) struct Authority {
     is_off: bool,
     /// The host's name.
     host: String,
+    /// Whether litd is about to end.
+    stopping: Stopping,
+    /// Whether the budget that was set is kept.
+    keeping: Keeping,
+    /// The GPUs that were found, at the last look, to forget their caps once litd has left.
+    forgetful: Vec<String>,
 }
 
 /// A copy of all decisions, to go back to if a promise turns out to be impossible.
@@ -126,6 +135,55 @@ impl Authority {
         let off = self.rule(config).0 == Mode::Off;
         let before = std::mem::replace(&mut self.is_off, off);
         (before != off).then_some(off)
+    }
+
+    /// Litd begins to stop. Returns whether it did not before.
+    pub fn stops(&mut self, now: Nanos) -> bool {
+        self.stopping.begins(now)
+    }
+
+    /// The shell is told that the stop is over.
+    pub fn has_stopped(&mut self) {
+        self.stopping.ends();
+    }
+
+    /// Whether litd is about to end, and since when.
+    pub fn stopping(&self) -> Stopping {
+        self.stopping
+    }
+
+    /// Whether litd is about to end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.since().is_some()
+    }
+
+    /// Whether litd is stopping or off, so that caps have to become what stays without litd.
+    pub fn is_leaving(&self) -> bool {
+        self.is_stopping() || self.is_off
+    }
+
+    /// A look at whether the GPUs' caps exceed the budget that was set. Returns what is to be reported. The budget on
+    /// leaving is another one, and so is the next litd's: neither counts here.
+    pub fn looks_at_caps(
+        &mut self,
+        is_exceeded: bool,
+        is_any_distrusted: bool,
+        now: Nanos,
+    ) -> Option<News> {
+        if self.is_leaving() {
+            self.keeping = Keeping::Kept;
+            return None;
+        }
+        self.keeping.looks(is_exceeded, is_any_distrusted, now)
+    }
+
+    /// These GPUs forget their caps once litd has left. Returns whether others did at the last look.
+    pub fn can_not_hold(&mut self, forgetful: &[String]) -> bool {
+        let differ = self.forgetful != forgetful;
+        if differ {
+            self.forgetful = forgetful.to_vec();
+        }
+        differ
     }
 
     /// The policy that is asked for where litd steers.
@@ -278,6 +336,42 @@ mod tests {
         assert_eq!(authority.goes_off(&config(Mode::Steer)), None);
         authority.kill(None);
         assert_eq!(authority.goes_off(&config(Mode::Steer)), Some(false));
+    }
+
+    #[test]
+    fn litd_leaves_while_it_is_off_and_for_good_once_it_stops() {
+        let mut authority = Authority::default();
+        assert!(!authority.is_leaving());
+        authority.goes_off(&config(Mode::Off));
+        assert!(authority.is_leaving() && !authority.is_stopping());
+        authority.goes_off(&config(Mode::Steer));
+        assert!(!authority.is_leaving());
+        assert!(authority.stops(Nanos(0)));
+        authority.goes_off(&config(Mode::Observe));
+        assert!(authority.is_leaving());
+    }
+
+    #[test]
+    fn a_budget_that_is_exceeded_counts_as_kept_while_litd_leaves() {
+        let mut authority = Authority::default();
+        let looks = |authority: &mut Authority, second: i64| {
+            authority.looks_at_caps(true, false, Nanos(second * SECOND))
+        };
+        looks(&mut authority, 0);
+        authority.goes_off(&config(Mode::Off));
+        assert_eq!(looks(&mut authority, 10), None);
+        authority.goes_off(&config(Mode::Steer));
+        assert_eq!(looks(&mut authority, 20), None);
+        assert_eq!(looks(&mut authority, 30), Some(News::Exceeded));
+    }
+
+    #[test]
+    fn gpus_that_forget_their_caps_are_news_when_they_are_others() {
+        let mut authority = Authority::default();
+        assert!(!authority.can_not_hold(&[]));
+        assert!(authority.can_not_hold(&["gpu0".to_owned()]));
+        assert!(!authority.can_not_hold(&["gpu0".to_owned()]));
+        assert!(authority.can_not_hold(&[]));
     }
 
     #[test]

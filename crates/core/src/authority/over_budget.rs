@@ -27,6 +27,38 @@ pub(crate) enum Keeping {
     Told,
 }
 
+/// What is to be reported of a budget, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The budget is not kept, although caps had the time to come down.
+    Exceeded,
+    /// A budget that was reported as exceeded is kept again.
+    KeptAgain,
+}
+
+impl Keeping {
+    /// A look at the GPUs' caps. While a distrusted GPU comes and goes the budget does not count as kept again, so
+    /// that this is not reported each time.
+    pub fn looks(
+        &mut self,
+        is_exceeded: bool,
+        is_any_distrusted: bool,
+        now: Nanos,
+    ) -> Option<News> {
+        let (next, news) = match (*self, is_exceeded) {
+            (Self::Kept | Self::ExceededSince(_), false) => (Self::Kept, None),
+            (Self::Kept, true) => (Self::ExceededSince(now), None),
+            (Self::ExceededSince(since), true) if now >= since + PATIENCE => {
+                (Self::Told, Some(News::Exceeded))
+            }
+            (Self::Told, false) if !is_any_distrusted => (Self::Kept, Some(News::KeptAgain)),
+            (keeping, _) => (keeping, None),
+        };
+        *self = next;
+        news
+    }
+}
+
 impl<S: Store> Core<S> {
     /// The sum of all GPUs' caps, as far as known. A GPU that can't be judged, was not read of late, was released
     /// or is being written counts with the most that it may hold, as does one that litd may not move.
@@ -47,33 +79,24 @@ impl<S: Store> Core<S> {
     /// Reports once that the budget is not kept and which GPUs litd can't lower for it, and once that it is kept
     /// again.
     pub(crate) fn check_budget_kept(&mut self) {
-        if self.is_leaving() {
-            // The budget on leaving is another one, and so is the next litd's.
-            self.keeping = Keeping::Kept;
-            return;
-        }
         let exceeded = self
             .set_budget()
             .filter(|budget| self.caps_on_gpus() > *budget + self.lent() + MARGIN);
-        let (next, note) = match (self.keeping, exceeded) {
-            (Keeping::Kept, None) | (Keeping::ExceededSince(_), None) => (Keeping::Kept, None),
-            (Keeping::Kept, Some(_)) => (Keeping::ExceededSince(self.now), None),
-            (Keeping::ExceededSince(since), Some(budget)) if self.now >= since + PATIENCE => (
-                Keeping::Told,
-                Some(Note::warning(EventKind::Fault, self.why_exceeded(budget))),
-            ),
-            (keeping, Some(_)) => (keeping, None),
-            // While a distrusted GPU comes and goes this is not reported each time.
-            (Keeping::Told, None) if self.is_any_distrusted() => (Keeping::Told, None),
-            (Keeping::Told, None) => {
-                let text = "the GPUs' caps are within the budget again";
-                (Keeping::Kept, Some(Note::info(EventKind::Fault, text)))
+        let is_any_distrusted = self.is_any_distrusted();
+        let news = self
+            .authority
+            .looks_at_caps(exceeded.is_some(), is_any_distrusted, self.now());
+        let note = match (news, exceeded) {
+            (Some(News::Exceeded), Some(budget)) => {
+                Note::warning(EventKind::Fault, self.why_exceeded(budget))
             }
+            (Some(News::KeptAgain), _) => {
+                let text = "the GPUs' caps are within the budget again";
+                Note::info(EventKind::Fault, text)
+            }
+            _ => return,
         };
-        self.keeping = next;
-        if let Some(note) = note {
-            self.note(note);
-        }
+        self.note(note);
     }
 
     fn why_exceeded(&self, budget: Watts) -> String {
@@ -97,7 +120,7 @@ impl<S: Store> Core<S> {
         };
         let mut others: Vec<String> = immovable.map(named).collect();
         others.extend(
-            self.unmanaged
+            self.unmanaged()
                 .iter()
                 .map(|address| format!("{address} (came up after the start)")),
         );
@@ -109,5 +132,45 @@ impl<S: Store> Core<S> {
             "the budget of {budget} is not kept: the GPUs may hold {}; {why}",
             self.caps_on_gpus()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Nanos {
+        Nanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_budget_that_is_exceeded_for_ten_seconds_is_reported_once_and_once_that_it_is_kept_again() {
+        let mut keeping = Keeping::default();
+        assert_eq!(keeping.looks(true, false, at(0)), None);
+        assert_eq!(keeping.looks(true, false, at(9)), None);
+        assert_eq!(keeping.looks(true, false, at(10)), Some(News::Exceeded));
+        assert_eq!(keeping.looks(true, false, at(60)), None);
+        assert_eq!(keeping.looks(false, false, at(61)), Some(News::KeptAgain));
+        assert_eq!(keeping.looks(false, false, at(62)), None);
+    }
+
+    #[test]
+    fn a_short_excess_is_not_reported_and_the_next_one_is_counted_anew() {
+        let mut keeping = Keeping::default();
+        keeping.looks(true, false, at(0));
+        assert_eq!(keeping.looks(false, false, at(9)), None);
+        keeping.looks(true, false, at(10));
+        assert_eq!(keeping.looks(true, false, at(19)), None);
+        assert_eq!(keeping.looks(true, false, at(20)), Some(News::Exceeded));
+    }
+
+    #[test]
+    fn while_a_distrusted_gpu_comes_and_goes_nothing_more_is_reported() {
+        let mut keeping = Keeping::Told;
+        for second in 0..30 {
+            let is_exceeded = second % 2 == 0;
+            assert_eq!(keeping.looks(is_exceeded, true, at(second)), None);
+        }
+        assert_eq!(keeping.looks(false, false, at(30)), Some(News::KeptAgain));
     }
 }

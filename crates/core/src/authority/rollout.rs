@@ -73,7 +73,7 @@ impl<S: Store> Core<S> {
 
     /// Mode or budget may have changed.
     pub(crate) fn mode_may_differ(&mut self) {
-        if self.stopping.is_none() {
+        if !self.authority.is_stopping() {
             self.follow_mode();
             self.replan_all();
         }
@@ -145,7 +145,7 @@ impl<S: Store> Core<S> {
     }
 
     fn renews(&self, lease: &Lease) -> bool {
-        self.authority.renews(lease, &self.config, self.now)
+        self.authority.renews(lease, &self.config, self.now())
     }
 
     /// Grants a lease, or renews it.
@@ -160,7 +160,7 @@ impl<S: Store> Core<S> {
         }
         // A lease that ended since the last tick can't be in the way.
         self.check_lease();
-        if let Some((rival, left)) = self.authority.rival(&lease.controller, self.now) {
+        if let Some((rival, left)) = self.authority.rival(&lease.controller, self.now()) {
             return problem(format!("{rival} holds a lease for another {left:.0} s"));
         }
         self.check_lent(&lease)?;
@@ -170,7 +170,7 @@ impl<S: Store> Core<S> {
             return problem(self.refuse_lower(&lease, &why));
         }
         let said = format!("leased to {} for {} s", lease.controller, lease.seconds);
-        let renewed = self.authority.grant(lease, self.now);
+        let renewed = self.authority.grant(lease, self.now());
         if !renewed {
             self.mode_may_differ();
         }
@@ -187,7 +187,7 @@ impl<S: Store> Core<S> {
     /// Refuses a lease because caps can't be lowered so far. Its holder's present lease is prolonged by as much:
     /// were it to end, all caps would rise. Returns the answer.
     pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
-        match self.authority.prolong(&self.config, self.now) {
+        match self.authority.prolong(&self.config, self.now()) {
             Some(left) => format!(
                 "the lease that {} has goes on for {left:.0} s as it was: {why}",
                 lease.controller
@@ -209,7 +209,7 @@ impl<S: Store> Core<S> {
 
     /// Ends a lease whose time is over.
     pub(crate) fn check_lease(&mut self) {
-        let Some(controller) = self.authority.expire_lease(self.now) else {
+        let Some(controller) = self.authority.expire_lease(self.now()) else {
             return;
         };
         let rules = match self.config.caps.safe_budget {
@@ -225,7 +225,7 @@ impl<S: Store> Core<S> {
     /// the safe budget; or the GPUs' part of the node's budget if that is less. Once litd leaves, only the budget
     /// to be left behind counts.
     pub(crate) fn set_budget(&self) -> Option<Watts> {
-        if self.is_leaving() {
+        if self.authority.is_leaving() {
             return self.budget_on_exit();
         }
         let set = self.authority.budget(&self.config);

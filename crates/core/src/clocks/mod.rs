@@ -228,7 +228,7 @@ impl<S: Store> Core<S> {
         } else if unit
             .clocks
             .waits_until
-            .is_some_and(|until| self.now < until)
+            .is_some_and(|until| self.now() < until)
         {
             let limits = &self.config.clocks;
             let text = format!(
@@ -261,7 +261,7 @@ impl<S: Store> Core<S> {
     /// A wish is refused or delayed: counted each time, logged now and then.
     fn refuse_clock(&mut self, device: usize, label: &'static str, text: String) {
         self.out.refuse(label);
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -271,7 +271,7 @@ impl<S: Store> Core<S> {
         }
         unit.clocks.said.insert(label, now);
         let note = Note::warning(EventKind::Job, text).device(unit.address());
-        let job = unit.job.clone();
+        let job = unit.usage.job().map(str::to_owned);
         self.note(match &job {
             Some(name) => note.job(name),
             None => note,
@@ -316,9 +316,9 @@ impl<S: Store> Core<S> {
                 self.note(Note::warning(EventKind::Restore, text).device(&address));
                 continue;
             };
-            let latest = self.started + LATE;
+            let latest = self.predecessor.late_until();
             let (late, text) = match lock {
-                Journaled::Late(until) if until > self.now => (
+                Journaled::Late(until) if until > self.now() => (
                     Some(until.min(latest)),
                     "a lock of its clocks that failed, or got no answer, may be done by now: they are freed",
                 ),
@@ -326,10 +326,10 @@ impl<S: Store> Core<S> {
                 Journaled::Done | Journaled::Late(_) => (None, LOCKED),
             };
             if late.is_some() {
-                self.predecessor.clocks.push(address.clone());
+                self.predecessor.may_have_locked(&address);
             }
             if let Some(unit) = self.devices.get_mut(device) {
-                let late = late.filter(|&late| late > self.now);
+                let late = late.filter(|&late| late > self.out.now());
                 (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
             }
             self.note(Note::warning(EventKind::Restore, text).device(&address));
@@ -340,7 +340,11 @@ impl<S: Store> Core<S> {
     fn wanted_clock(&self, device: usize, unit: &Unit) -> Option<Hertz> {
         let (pid, clock) = unit.clocks.asked?;
         let ours = unit.standing.is_ours() || unit.standing.is_foreign();
-        if self.stopping.is_some() || self.mode() != Mode::Steer || !ours || unit.opted_out {
+        if self.authority.is_stopping()
+            || self.mode() != Mode::Steer
+            || !ours
+            || unit.usage.has_opted_out()
+        {
             return None;
         }
         // The floor may have been raised since the wish, and the GPU may be shared by now.
@@ -349,7 +353,7 @@ impl<S: Store> Core<S> {
         if low || shared(unit).is_some() {
             return None;
         }
-        let job = self.jobs.get(unit.job.as_deref()?)?;
+        let job = self.jobs.get(unit.usage.job()?)?;
         let mut ranks = job.ranks.values();
         let is_there = ranks.any(|rank| rank.device == device && rank.peer.pid == pid);
         (is_there && !job.stale).then_some(clock)
@@ -357,10 +361,10 @@ impl<S: Store> Core<S> {
 
     /// Whether an unlocked device stays in the journal: it was unlocked a moment ago, and its rank is connected.
     fn lingers(&self, unit: &Unit) -> bool {
-        let steers = self.stopping.is_none() && self.mode() == Mode::Steer;
+        let steers = !self.authority.is_stopping() && self.mode() == Mode::Steer;
         let ours = unit.standing.is_ours() && shared(unit).is_none();
-        let here = unit.job.is_some() && !unit.opted_out;
-        steers && ours && here && self.now < unit.clocks.since + LINGERS
+        let here = unit.usage.job().is_some() && !unit.usage.has_opted_out();
+        steers && ours && here && self.now() < unit.clocks.since + LINGERS
     }
 
     /// Removes devices from the journal whose clocks the driver chooses again.
@@ -378,7 +382,7 @@ impl<S: Store> Core<S> {
 
     /// Tells the journal which locks are done, so that nobody has to wait for late ones after a crash.
     fn confirm_locks(&mut self) {
-        let now = self.now;
+        let now = self.now();
         let is_due = |unit: &Unit| {
             unit.clocks.are_to_be_confirmed(now)
                 && self.writer.lock(unit.address()) == Some(Journaled::Asked)
@@ -395,7 +399,7 @@ impl<S: Store> Core<S> {
 
     /// Has free devices lock or free their clocks, as wanted by now.
     pub(crate) fn begin_clocks(&mut self) {
-        let (now, stops) = (self.now, self.stopping.is_some());
+        let (now, stops) = (self.now(), self.authority.is_stopping());
         for (_, unit) in self.devices.iter_mut() {
             if unit.answering.is_free() && (stops || !unit.is_left_alone()) {
                 unit.clocks.look_again(now);
@@ -404,7 +408,7 @@ impl<S: Store> Core<S> {
         for device in 0..self.devices.iter().count() {
             if let Some(operation) = self.next_for_clocks(device) {
                 self.devices
-                    .begin(device, operation, self.now, &mut self.out);
+                    .begin(device, operation, self.now(), &mut self.out);
                 if let Some(unit) = self.devices.get_mut(device) {
                     (unit.clocks.had_turn, unit.clocks.retry_at) = (true, None);
                     if operation != Operation::HighestClock {
@@ -421,7 +425,7 @@ impl<S: Store> Core<S> {
     fn next_for_clocks(&mut self, device: usize) -> Option<Operation> {
         let unit = self.devices.get(device)?;
         let clocks = &unit.clocks;
-        let waits = clocks.retry_at.is_some_and(|at| self.now < at);
+        let waits = clocks.retry_at.is_some_and(|at| self.now() < at);
         let others_first = clocks.had_turn && unit.answering.wants_anything();
         let given_up = unit.standing.let_go().is_some_and(|it| it.given_up);
         if !unit.answering.is_free() || waits || others_first || given_up {
@@ -437,7 +441,7 @@ impl<S: Store> Core<S> {
             (Some(clock), _) => clock,
             (None, Lock::Free) => return None,
             // A lock of the predecessor's may still be on its way.
-            (None, _) if self.may_land_late() => return None,
+            (None, _) if !self.predecessor.has_landed(self.now()) => return None,
             (None, _) => return Some(Operation::Clocks(None)),
         };
         if !self.may_lock(device) || !self.journal_clocks(device) {
@@ -452,7 +456,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a device's clock was not set too often of late; if it was, the wish waits.
     fn may_lock(&mut self, device: usize) -> bool {
-        let (now, limits) = (self.now, &self.config.clocks);
+        let (now, limits) = (self.now(), &self.config.clocks);
         let Some(unit) = self.devices.get_mut(device) else {
             return false;
         };
@@ -478,7 +482,7 @@ impl<S: Store> Core<S> {
         let address = unit.address().to_owned();
         let failed = self.writer.lock_clocks(&address, &mut self.out);
         if failed && let Some(unit) = self.devices.get_mut(device) {
-            unit.clocks.retry_at = Some(self.now + RETRY);
+            unit.clocks.retry_at = Some(self.out.now() + RETRY);
         }
         !failed
     }
@@ -490,7 +494,7 @@ impl<S: Store> Core<S> {
         asked: Option<ClockRange>,
         outcome: Result<(), PowerError>,
     ) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -507,7 +511,7 @@ impl<S: Store> Core<S> {
 
     /// A device has failed to lock or unlock its clocks.
     fn clocks_failed(&mut self, device: usize, operation: Operation, error: &PowerError) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -550,7 +554,7 @@ impl<S: Store> Core<S> {
 
     /// A lock has failed, and may still be done late.
     fn expect_late_lock(&mut self, device: usize, address: &str) {
-        let until = self.now + LATE;
+        let until = self.now() + LATE;
         if let Some(unit) = self.devices.get_mut(device) {
             unit.clocks.late = Some(until);
         }
@@ -579,11 +583,12 @@ impl<S: Store> Core<S> {
         let failed = self.writer.freed_clocks(address, &mut self.out);
         if failed
             // If litd stops with the clocks unlocked and the journal can't be written, the next litd cleans it up.
-            && self.stopping.is_none()
+            && !self.authority.is_stopping()
             && let Some(unit) = self.devices.get_mut(device)
         {
             // The clocks are unlocked once more, and then the journal is written again.
-            (unit.clocks.lock, unit.clocks.retry_at) = (Lock::Unknown, Some(self.now + RETRY));
+            (unit.clocks.lock, unit.clocks.retry_at) =
+                (Lock::Unknown, Some(self.out.now() + RETRY));
         }
     }
 
@@ -612,7 +617,7 @@ impl<S: Store> Core<S> {
 
     /// A clock is part of the plan: from now on the cap that it needs is kept.
     fn is_planned(&mut self, device: usize, clock: Hertz) {
-        let now = self.now;
+        let now = self.now();
         if let Some(unit) = self.devices.get_mut(device) {
             unit.clocks.planned.lock(clock, now);
         }
@@ -623,10 +628,10 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return;
         };
-        let (Lock::At(lock), Some(reading)) = (unit.clocks.lock, unit.device.reading) else {
+        let (Lock::At(lock), Some(reading)) = (unit.clocks.lock, unit.readings.last()) else {
             return;
         };
-        let job = unit.job.as_deref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let mut ranks = job.into_iter().flat_map(|job| job.ranks.values());
         let rank = ranks.find(|rank| rank.device == device);
         let iteration = rank.map_or(0, |rank| rank.iteration);
@@ -671,11 +676,11 @@ impl<S: Store> Core<S> {
 
     /// Forgets plans that have ended.
     pub(crate) fn check_clocks(&mut self) {
-        let now = self.now;
+        let now = self.now();
         let over = |(_, unit): &(usize, &mut Unit)| {
             let clocks = &unit.clocks;
             let idle = clocks.lock == Lock::Free && clocks.planned.needs(now) == Needs::Nothing;
-            unit.job.is_none() || idle
+            unit.usage.job().is_none() || idle
         };
         let over = self.devices.iter_mut().filter(over);
         let told = over.filter_map(|(device, unit)| unit.clocks.planned.end().then_some(device));
@@ -695,11 +700,11 @@ impl<S: Store> Core<S> {
             (false, Some(base)) => held.min(base),
             _ => held,
         };
-        let job = unit.job.as_deref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let is_whole = job.is_some_and(crate::job::Job::is_whole);
-        let floor = match unit.clocks.planned.needs(self.now) {
+        let floor = match unit.clocks.planned.needs(self.now()) {
             // The others make room first.
-            _ if unit.opted_out => unit.base().unwrap_or(held),
+            _ if unit.usage.has_opted_out() => unit.base().unwrap_or(held),
             Needs::Cap(cap) if is_whole => cap.min(held),
             Needs::Unknown if is_whole => held,
             _ => return own,
@@ -718,7 +723,7 @@ impl<S: Store> Core<S> {
             Lock::At(clock) => Some(clock),
             Lock::Free | Lock::Unknown => None,
         };
-        let needs = planned.needs(self.now);
+        let needs = planned.needs(self.now());
         (locked.is_some() || needs != Needs::Nothing).then(|| PlanStatus {
             locked,
             needs: match needs {

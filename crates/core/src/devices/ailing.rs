@@ -2,22 +2,17 @@
 //! and must not hide it: such GPUs are listed for repair, and the list outlives restarts.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use litd_api::EventKind;
 use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
-use crate::core::{Core, TELEMETRY};
+use crate::core::Core;
 use crate::devices::Unit;
 use crate::job::Job;
-use crate::job::lifecycle::AllBegun;
 use crate::record::Note;
+use crate::rounds::TELEMETRY;
 use crate::store::Store;
-use crate::undo::left_alone::LeftAlone;
-
-/// The version written, and the only one read.
-const VERSION: u64 = 1;
 
 /// With fewer GPUs than this the median says nothing.
 const FEWEST: usize = 3;
@@ -25,9 +20,6 @@ const FEWEST: usize = 3;
 /// For so many seconds of steering a GPU must not have been above the others before its time above them is
 /// forgotten.
 const CALM: f64 = 600.0;
-
-/// How often the list is written to disk.
-const SAVED: Nanos = Nanos(600_000_000_000);
 
 /// A round takes no longer than this. A longer gap is a pause of the daemon, and does not count.
 const LONGEST: f64 = 5.0;
@@ -45,100 +37,90 @@ pub(crate) struct Need {
     pub since: Option<f64>,
 }
 
-/// The node's condition, as kept on disk.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Condition {
-    #[serde(rename = "litd-condition")]
-    version: u64,
-    /// Why the node is only observed until it is resumed.
-    #[serde(default)]
-    pub yielded: Option<String>,
-    /// By serial number, or address where there is none.
-    #[serde(default)]
-    gpus: BTreeMap<String, Need>,
-    /// Jobs that have begun, as their schedulers say, until the node boots.
-    #[serde(default)]
-    pub begun: AllBegun,
-    /// Devices that litd leaves alone until it is told to take them again, by address and serial number, until the
-    /// node boots.
-    #[serde(default)]
-    pub left_alone: BTreeMap<String, LeftAlone>,
-    #[serde(default)]
-    boot: String,
-    #[serde(skip)]
-    saved: Nanos,
-    #[serde(skip)]
-    looked: Nanos,
-    /// Whether the last write to disk failed: the list of devices left alone has to outlive litd.
-    #[serde(skip)]
-    is_unkept: bool,
+/// What is to be reported of a GPU, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    /// A person should look at it.
+    Opens,
+    /// It has needed no more than the others for as long.
+    Closes,
 }
 
-impl Condition {
-    /// Reads what [`Condition::save`] wrote. A file that can't be read is started anew, and the second value says
-    /// why.
-    pub fn load(bytes: &[u8], boot_id: &str) -> (Self, Option<String>) {
-        let (mut condition, flaw) = Self::read(bytes);
-        if condition.boot != boot_id {
-            // After a boot those jobs have ended, and resets, upgrades and caps that were set are gone.
-            condition.begun.clear();
-            condition.left_alone.clear();
-            boot_id.clone_into(&mut condition.boot);
-        }
-        (condition, flaw)
-    }
+/// How long each GPU has needed more than the others, by serial number, or address where there is none.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Needs {
+    gpus: BTreeMap<String, Need>,
+    /// When caps were compared last.
+    #[serde(skip)]
+    looked: Nanos,
+}
 
-    fn read(bytes: &[u8]) -> (Self, Option<String>) {
-        if bytes.is_empty() {
-            return (Self::default(), None);
-        }
-        match serde_json::from_slice::<Self>(bytes) {
-            Ok(read) if read.version == VERSION => (read, None),
-            Ok(read) => {
-                let text = format!("version {} is not known", read.version);
-                (Self::default(), Some(text))
-            }
-            Err(error) => (Self::default(), Some(error.to_string())),
-        }
-    }
-
-    fn save(&mut self, store: &mut impl Store) -> io::Result<()> {
-        self.version = VERSION;
-        self.gpus
-            .retain(|_, need| need.seconds > 0.0 || need.since.is_some());
-        store.replace_condition(&serde_json::to_vec(self)?)
-    }
-
+impl Needs {
     /// How long this GPU has needed more than the others.
     pub fn of(&self, unit: &Unit) -> Need {
         self.gpus.get(part(unit)).copied().unwrap_or_default()
     }
-}
 
-/// Takes over the condition that another litd has kept in another place in this boot, when it had the devices:
-/// devices left alone, jobs that have begun, and whether the node is only observed. The entry there is then
-/// removed.
-///
-/// # Errors
-/// Either can't be read, or the own one can't be written.
-pub fn adopt_condition(
-    own: &mut impl Store,
-    other: &mut impl Store,
-    boot_id: &str,
-) -> io::Result<()> {
-    let theirs = other.load_condition()?;
-    let (theirs, _) = Condition::read(&theirs);
-    if theirs.boot != boot_id {
-        return Ok(());
+    /// Takes over what another litd knows of GPUs that this one knows nothing of.
+    pub fn adopt(&mut self, theirs: Self) {
+        for (part, need) in theirs.gpus {
+            self.gpus.entry(part).or_insert(need);
+        }
     }
-    let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
-    (mine.begun, mine.left_alone) = (theirs.begun, theirs.left_alone);
-    mine.yielded = theirs.yielded;
-    for (part, need) in theirs.gpus {
-        mine.gpus.entry(part).or_insert(need);
+
+    /// Forgets GPUs that have needed nothing.
+    pub fn tidy(&mut self) {
+        self.gpus
+            .retain(|_, need| need.seconds > 0.0 || need.since.is_some());
     }
-    mine.save(own)?;
-    other.replace_condition(&[])
+
+    /// Caps are compared now. Returns how many seconds that stands for.
+    fn passes(&mut self, now: Nanos) -> f64 {
+        let passed = (now - self.looked).as_secs_f64();
+        self.looked = now;
+        match passed > LONGEST {
+            true => TELEMETRY.as_secs_f64(),
+            false => passed,
+        }
+    }
+
+    /// A GPU needs more than the others, or does not, for some seconds more; after `patience` seconds a person should
+    /// look at it. `unix` is the wall clock's time. Returns whether it enters or leaves the list of GPUs to repair.
+    fn needs(
+        &mut self,
+        name: &str,
+        above: bool,
+        seconds: f64,
+        patience: f64,
+        unix: f64,
+    ) -> Option<News> {
+        if !above && !self.gpus.contains_key(name) {
+            return None;
+        }
+        let need = self.gpus.entry(name.to_owned()).or_default();
+        if above {
+            need.seconds += seconds;
+            need.calm = 0.0;
+        } else {
+            need.calm += seconds;
+        }
+        let opens = need.since.is_none() && need.seconds >= patience;
+        let well = need.calm >= CALM.min(patience);
+        // A GPU leaves the repair list after as long (24 h by default) of normal demand as it took to enter it.
+        let closes = need.since.is_some() && need.calm >= patience;
+        if well && need.since.is_none() {
+            need.seconds = 0.0;
+        }
+        if opens {
+            need.since = Some(unix);
+            return Some(News::Opens);
+        }
+        closes.then(|| {
+            *need = Need::default();
+            News::Closes
+        })
+    }
 }
 
 fn part(unit: &Unit) -> &str {
@@ -155,13 +137,7 @@ fn median(mut caps: Vec<Watts>) -> Option<Watts> {
 impl<S: Store> Core<S> {
     /// Once a second: which GPUs hold more than the others of their job.
     pub(crate) fn check_needs(&mut self) {
-        let passed = (self.now - self.condition.looked).as_secs_f64();
-        self.condition.looked = self.now;
-        let passed = if passed > LONGEST {
-            TELEMETRY.as_secs_f64()
-        } else {
-            passed
-        };
+        let passed = self.condition.needs.passes(self.now());
         let share = 1.0 + self.config.ailing.above;
         let mut seen = Vec::new();
         for job in self.jobs.values().filter(|job| job.is_steered()) {
@@ -177,8 +153,7 @@ impl<S: Store> Core<S> {
         for (device, above) in seen {
             changed |= self.needs(device, above, passed);
         }
-        let is_old = self.now >= self.condition.saved + SAVED;
-        if changed || is_old || self.condition.is_unkept {
+        if changed || self.condition.is_due(self.now()) {
             self.save_condition();
         }
     }
@@ -191,67 +166,99 @@ impl<S: Store> Core<S> {
     /// A GPU needs more than the others, or does not, for some seconds more. Returns whether it enters or leaves
     /// the list of GPUs to repair.
     fn needs(&mut self, device: usize, above: bool, seconds: f64) -> bool {
-        let patience = self.config.ailing.hours * 3600.0;
-        let unix = self.out.unix_seconds();
+        let (unix, hours) = (self.out.unix_seconds(), self.config.ailing.hours);
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        let (name, address) = (part(unit).to_owned(), unit.address().to_owned());
-        if !above && !self.condition.gpus.contains_key(&name) {
+        let needs = &mut self.condition.needs;
+        let Some(news) = needs.needs(part(unit), above, seconds, hours * 3600.0, unix) else {
             return false;
-        }
-        let need = self.condition.gpus.entry(name).or_default();
-        if above {
-            need.seconds += seconds;
-            need.calm = 0.0;
-        } else {
-            need.calm += seconds;
-        }
-        let opens = need.since.is_none() && need.seconds >= patience;
-        let well = need.calm >= CALM.min(patience);
-        // A GPU leaves the repair list after as long (24 h by default) of normal demand as it took to enter it.
-        let closes = need.since.is_some() && need.calm >= patience;
-        if well && need.since.is_none() {
-            need.seconds = 0.0;
-        }
+        };
         let share = self.config.ailing.above * 100.0;
-        let hours = self.config.ailing.hours;
-        if opens {
-            need.since = Some(unix);
-            let text = format!(
-                "look at this hardware: it has needed more than {share:.0} % above the median of its job's GPUs for {hours} h (cooling, seating, supply, silicon)"
-            );
-            self.note(Note::warning(EventKind::Fault, text).device(&address));
-        } else if closes {
-            *need = Need::default();
-            let text = format!("needs no more than the others since {hours} h");
-            self.note(Note::info(EventKind::Fault, text).device(&address));
-        }
-        opens || closes
+        let note = match news {
+            News::Opens => Note::warning(
+                EventKind::Fault,
+                format!(
+                    "look at this hardware: it has needed more than {share:.0} % above the median of its job's GPUs for {hours} h (cooling, seating, supply, silicon)"
+                ),
+            ),
+            News::Closes => {
+                let text = format!("needs no more than the others since {hours} h");
+                Note::info(EventKind::Fault, text)
+            }
+        };
+        let note = note.device(unit.address());
+        self.note(note);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: f64 = 3600.0;
+
+    /// So many seconds above the others, or not, in rounds of a second. Returns the news, and after how many.
+    fn seconds(needs: &mut Needs, above: bool, count: usize) -> Vec<(usize, News)> {
+        let rounds = 1..=count;
+        let news = rounds.map(|second| (second, needs.needs("part", above, 1.0, PATIENCE, 5.0)));
+        news.filter_map(|(second, news)| Some((second, news?)))
+            .collect()
     }
 
-    /// Keeps the node's condition for the next start.
-    /// Returns whether it is kept.
-    pub(crate) fn save_condition(&mut self) -> bool {
-        self.condition.saved = self.now;
-        let nothing = Condition {
-            boot: self.condition.boot.clone(),
-            ..Condition::default()
-        };
-        if self.condition == nothing {
-            return true;
-        }
-        let outcome = self.condition.save(self.writer.store_mut());
-        let kept = outcome.is_ok();
-        let was_unkept = std::mem::replace(&mut self.condition.is_unkept, !kept);
-        if let Err(error) = outcome {
-            self.out.error("condition", "");
-            // The write is tried again each second, and its failure is reported once.
-            if !was_unkept {
-                let text = format!("the node's condition can't be kept: {error}");
-                self.note(Note::warning(EventKind::Fault, text));
-            }
-        }
-        kept
+    #[test]
+    fn a_gpu_is_listed_once_it_has_needed_more_for_long_enough_and_until_it_has_not_for_as_long() {
+        let mut needs = Needs::default();
+        assert!(seconds(&mut needs, false, 10).is_empty());
+        // Calm spells that are short do not count.
+        assert!(seconds(&mut needs, true, 3000).is_empty());
+        assert!(seconds(&mut needs, false, 500).is_empty());
+        assert_eq!(seconds(&mut needs, true, 700), [(600, News::Opens)]);
+        assert!(seconds(&mut needs, false, 3000).is_empty());
+        assert!(seconds(&mut needs, true, 1).is_empty());
+        assert_eq!(seconds(&mut needs, false, 3600), [(3600, News::Closes)]);
+        assert_eq!(needs.gpus["part"], Need::default());
+    }
+
+    #[test]
+    fn ten_calm_minutes_make_up_for_what_was_needed_before() {
+        let mut needs = Needs::default();
+        seconds(&mut needs, true, 3000);
+        seconds(&mut needs, false, 600);
+        assert_eq!(needs.gpus["part"].seconds, 0.0);
+        needs.tidy();
+        assert!(needs.gpus.is_empty());
+        assert!(seconds(&mut needs, true, 3599).is_empty());
+    }
+
+    #[test]
+    fn a_pause_of_the_daemon_counts_as_one_round() {
+        let mut needs = Needs::default();
+        let at = |seconds: i64| Nanos(seconds * 1_000_000_000);
+        needs.passes(at(0));
+        assert_eq!(needs.passes(at(2)), 2.0);
+        assert_eq!(needs.passes(at(3600)), 1.0);
+    }
+
+    #[test]
+    fn what_another_litd_knows_is_taken_over_where_nothing_is_known() {
+        let (mut own, mut theirs) = (Needs::default(), Needs::default());
+        seconds(&mut own, true, 5);
+        seconds(&mut theirs, true, 100);
+        theirs.needs("another", true, 7.0, PATIENCE, 5.0);
+        own.adopt(theirs);
+        assert_eq!(
+            (own.gpus["part"].seconds, own.gpus["another"].seconds),
+            (5.0, 7.0)
+        );
+    }
+
+    #[test]
+    fn of_an_even_number_of_caps_the_lower_one_in_the_middle_is_the_median() {
+        let of = |caps: &[f64]| median(caps.iter().copied().map(Watts).collect());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[500.0, 700.0, 600.0]), Some(Watts(600.0)));
+        assert_eq!(of(&[700.0, 500.0]), Some(Watts(500.0)));
     }
 }

@@ -208,8 +208,8 @@ impl<S: Store> Core<S> {
     /// reading may be wrong.
     fn look_again(&mut self, device: usize, seen: Watts) {
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.unbelieved.hears(seen, self.now);
-            unit.answering.retries_at(self.now + RETRY);
+            unit.unbelieved.hears(seen, self.out.now());
+            unit.answering.retries_at(self.out.now() + RETRY);
         }
         self.actuator.suspect(device, seen);
         self.devices.want_read(device);
@@ -260,22 +260,18 @@ impl<S: Store> Core<S> {
     }
 
     fn confirmed(&mut self, device: usize, before: Option<Watts>, held: Option<Watts>) {
-        self.totals.writes += 1;
+        self.out.count_write();
         let settle = seconds(self.config.caps.follow_seconds);
-        let until = self.now + settle;
-        let may_land_late = self.may_land_late();
+        let until = self.now() + settle;
+        let has_landed = self.predecessor.has_landed(self.now());
         let (Some(unit), Some(held)) = (self.devices.get_mut(device), held) else {
             return;
         };
-        let sure = !may_land_late && unit.landing.is_none();
+        let sure = has_landed && unit.landing.is_none();
         // A cap that a reset had left there has been replaced by litd's write.
         unit.resets.stop_waiting();
         unit.answering.has_written();
-        if let Some(reading) = &mut unit.device.reading {
-            reading.cap = held;
-            // The limit in force before the write says nothing about the new cap.
-            reading.enforced = None;
-        }
+        unit.readings.holds(held);
         let lowered = before.is_none_or(|before| held < before);
         match unit.is_gpu() {
             true => unit.following.gpu_holds(held, lowered.then_some(until)),
@@ -294,7 +290,7 @@ impl<S: Store> Core<S> {
     }
 
     fn write_failed(&mut self, device: usize, why: &str) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -303,7 +299,7 @@ impl<S: Store> Core<S> {
         let ours = unit.standing.is_ours();
         let pause = match unit.answering.refusals() {
             // No later time is left: litd stops.
-            _ if ours || self.stopping.is_some() => RETRY,
+            _ if ours || self.authority.is_stopping() => RETRY,
             _ if unit.standing.let_go().is_some() => RETRY_FAULTY,
             ..=TIRELESS => RETRY_FAULTY,
             _ => RETRY_REFUSED,
@@ -368,7 +364,7 @@ impl<S: Store> Core<S> {
 
     /// The same; `not_in_force`: the watts that it counts with, because the cap that it reads does not limit it.
     pub(crate) fn fault_counting(&mut self, device: usize, not_in_force: Option<Watts>, why: &str) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -389,7 +385,10 @@ impl<S: Store> Core<S> {
         if let Some(state) = unit.map(|unit| unit.standing.state().name()) {
             self.fail_by_hand(device, format!("it is {state} now"));
         }
-        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        let job = self
+            .devices
+            .get(device)
+            .and_then(|unit| unit.usage.job().map(str::to_owned));
         if let Some(name) = job {
             self.suspend_or_resume(&name);
         }
@@ -407,7 +406,7 @@ impl<S: Store> Core<S> {
             unit.unbelieved.hears_beyond(belies.then_some(reading.cap));
             return self.read_impossible(device, reading.cap);
         }
-        let now = self.now;
+        let now = self.now();
         // A single reading that is unlike all that is known is taken twice.
         let moved = self.has_moved(device, reading.cap);
         let Some(unit) = self.devices.get_mut(device) else {
@@ -421,8 +420,7 @@ impl<S: Store> Core<S> {
         if !self.actuator.has_failed(device) {
             unit.answering.has_read();
         }
-        let last = unit.device.reading.replace(reading);
-        (unit.read_at, unit.answered_at) = (asked, now);
+        let last = unit.readings.comes(reading, asked, now);
         let first = unit.found.is_none();
         let called = (unit.address(), unit.name.as_str());
         let enforced = (asked, reading.enforced);
@@ -461,7 +459,10 @@ impl<S: Store> Core<S> {
         self.look_at_clocks(device, asked);
         self.check_settling(device);
         self.check_socket(device);
-        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        let job = self
+            .devices
+            .get(device)
+            .and_then(|unit| unit.usage.job().map(str::to_owned));
         if let Some(name) = job {
             self.step(&name);
         }
@@ -522,7 +523,7 @@ impl<S: Store> Core<S> {
         let Some(landing) = &unit.landing else {
             return;
         };
-        let late = landing.caps.iter().filter(|cap| !cap.is_same_cap(theirs));
+        let late = landing.caps().iter().filter(|cap| !cap.is_same_cap(theirs));
         let late: Vec<(usize, Watts)> = late.map(|&cap| (device, cap)).collect();
         unit.found = Some(theirs);
         for write in late {
@@ -561,7 +562,7 @@ impl<S: Store> Core<S> {
 
     /// Decides whether a reset or somebody else has changed a device's cap.
     fn judge_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
-        let now = self.now;
+        let now = self.now();
         let touched = self.is_journaled(device);
         let steered = self.jobs.values().any(|job| job.asks_for(device));
         let Some(unit) = self.devices.get_mut(device) else {
@@ -636,7 +637,7 @@ impl<S: Store> Core<S> {
     /// Devices that take too long to answer.
     pub(crate) fn check_devices(&mut self) {
         let patience = seconds(self.config.caps.answer_seconds);
-        let now = self.now;
+        let now = self.now();
         let mut silent = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
             if unit.answering.becomes_overdue(now, patience) {

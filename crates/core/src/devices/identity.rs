@@ -7,17 +7,17 @@ use litd_power::{CapRange, Identity, PowerError, Sharing};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::range::Range;
-use crate::hooks::holders::Users;
 use crate::journal::{Entry, Undo};
 use crate::record::Note;
 use crate::store::Store;
 
 /// Why a GPU's cap does not belong to one job; `None` if it does.
 pub(crate) fn shared(unit: &Unit) -> Option<&'static str> {
-    divided(unit).or(match unit.users {
-        Users::One => None,
-        Users::Several => Some("processes of several users use it"),
-    })
+    let by_users = || {
+        let is_shared = unit.usage.is_shared();
+        is_shared.then_some("processes of several users use it")
+    };
+    divided(unit).or_else(by_users)
 }
 
 /// How a GPU is divided among jobs by its driver, if it is.
@@ -49,7 +49,7 @@ impl<S: Store> Core<S> {
             return self.count_error(device, &error);
         }
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
-        let held = unit.device.reading.map(|reading| reading.cap);
+        let held = unit.readings.cap();
         // A device that holds a cap of litd's is the part that litd has written, whatever its driver says.
         let entry = self.writer.entry(&known.address);
         let is_ours = |entry: &Entry| held.is_some_and(|held| entry.undo(held) != Undo::Foreign);
@@ -95,7 +95,10 @@ impl<S: Store> Core<S> {
             let text = format!("{how}: its cap is not one job's any more");
             self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
-        let job = self.devices.get(device).and_then(|unit| unit.job.clone());
+        let job = self
+            .devices
+            .get(device)
+            .and_then(|unit| unit.usage.job().map(str::to_owned));
         let Some(name) = job else { return };
         self.suspend_or_resume(&name);
         let looping = |job: &crate::job::Job| job.control.runs();

@@ -8,6 +8,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
 use crate::job::Job;
+use crate::node::supply::BRAKE;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -16,9 +17,6 @@ const NEAR_CAP: f64 = 0.05;
 
 /// A limit in force that is lower than the cap by more than this share is the GPU's limiter.
 const LOWER: f64 = 0.005;
-
-/// For so long after a power brake, which says that the node's supply is short, no cap is raised.
-pub(crate) const BRAKE: Nanos = Nanos(60_000_000_000);
 
 /// A device's limiter, as one reading tells it.
 pub(crate) fn limiter(reading: &Reading) -> Limiter {
@@ -98,30 +96,21 @@ impl Window {
 impl<S: Store> Core<S> {
     /// Takes in a reading's limiter.
     pub(crate) fn note_limits(&mut self, device: usize) {
-        let Some(unit) = self.devices.get_mut(device).filter(|unit| unit.is_gpu()) else {
-            return;
-        };
-        let Some(reading) = unit.device.reading else {
-            return;
-        };
-        let asked = unit.read_at;
-        unit.window.add(asked, &reading);
-        unit.thermal.add(asked, reading.temperature, reading.power);
+        if let Some(unit) = self.devices.get_mut(device).filter(|unit| unit.is_gpu()) {
+            unit.readings.count();
+        }
     }
 
     /// Takes in the power brake of a reading. The brake is about the node's supply: it counts also if the cap in
     /// the same reading can't be believed.
     pub(crate) fn note_brake(&mut self, device: usize, reading: &Reading) {
-        let now = self.now;
         let pulled = reading.throttle == Some(Throttle::PowerBrake);
         let unit = self.devices.get(device).filter(|unit| unit.is_gpu());
         let Some(unit) = unit.filter(|_| pulled) else {
             return;
         };
         let address = unit.address().to_owned();
-        let first = self.braked.is_none_or(|(_, until)| until <= now);
-        self.braked = Some((device, now + BRAKE));
-        if first {
+        if self.node.supply.brakes(device, self.now()) {
             let text = format!(
                 "the power brake was pulled: no cap of the node rises before {:.0} s after it",
                 BRAKE.as_secs_f64()
@@ -143,15 +132,13 @@ impl<S: Store> Core<S> {
 
     /// Why the node has no more power to give now, if so: its supplies are short, or were a minute ago.
     pub(crate) fn short_of_power(&self) -> Option<String> {
-        if let Some(why) = self.node_alarm() {
+        if let Some(why) = self.node.supply.alarm(self.now()) {
             return Some(format!("the node is short of power: {why}"));
         }
-        let name = |device: usize| self.devices.get(device).map(|unit| unit.name.as_str());
-        let (device, until) = self.braked?;
-        (self.now < until).then(|| {
-            let name = name(device).unwrap_or_default();
-            format!("the power brake was pulled on {name}")
-        })
+        let device = self.node.supply.braked(self.now())?;
+        let name = self.devices.get(device).map(|unit| unit.name.as_str());
+        let name = name.unwrap_or_default();
+        Some(format!("the power brake was pulled on {name}"))
     }
 
     /// Cancels raises that may no longer be made: of a GPU that throttles by now, and all of them where raises
@@ -172,7 +159,7 @@ impl<S: Store> Core<S> {
                 let reading = self
                     .devices
                     .get(device)
-                    .and_then(|unit| unit.device.reading);
+                    .and_then(|unit| unit.readings.last());
                 reading.is_some_and(|reading| reading.throttle.is_some())
             };
             let reason = match &stopped {

@@ -114,7 +114,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a failed GPU was not read for long, and has not answered well for long enough since.
     pub(crate) fn is_distrusted(&self, unit: &Unit) -> bool {
-        !self.is_leaving()
+        !self.authority.is_leaving()
             && unit
                 .standing
                 .failed()
@@ -141,7 +141,7 @@ impl<S: Store> Core<S> {
                 continue;
             };
             // The outcome of a failed write is unknown.
-            let held = held.or(unit.device.reading.map(|reading| reading.cap));
+            let held = held.or(unit.readings.cap());
             if let Some(failed) = unit.standing.failed_mut() {
                 let most = [failed.held, held].into_iter().flatten().reduce(Watts::max);
                 failed.held = most.filter(|_| is_kept_down);
@@ -153,11 +153,11 @@ impl<S: Store> Core<S> {
     /// Once a second: GPUs that have answered well for long enough are trusted again, and steered again if they
     /// only fell silent.
     pub(crate) fn check_failed(&mut self) {
-        if self.is_leaving() {
+        if self.authority.is_leaving() {
             return;
         }
         for device in 0..self.devices.iter().count() {
-            let now = self.now;
+            let now = self.now();
             let is_well = |unit: &Unit| {
                 let is_sure =
                     !self.actuator.has_failed(device) && !unit.unbelieved.contradicts_itself();

@@ -1,12 +1,16 @@
 //! The devices of the node: their last readings, and who owns their caps.
 
 pub(crate) mod ailing;
+pub(crate) mod all;
 pub(crate) mod answering;
+pub(crate) mod following;
 pub(crate) mod hardware;
 pub(crate) mod identity;
+pub(crate) mod landing;
 pub(crate) mod limits;
 pub(crate) mod mending;
 pub(crate) mod range;
+pub(crate) mod readings;
 pub(crate) mod resets;
 pub(crate) mod settling;
 pub(crate) mod standing;
@@ -14,177 +18,28 @@ pub(crate) mod thermal;
 pub(crate) mod unbelieved;
 pub(crate) mod unjudged;
 pub(crate) mod unmanaged;
+pub(crate) mod usage;
 
 use litd_policies::Limits;
-use litd_power::{CapRange, DeviceKind, Operation};
-use litd_units::{Nanos, Watts};
+use litd_power::{CapRange, DeviceKind};
+use litd_units::Watts;
+
+pub(crate) use crate::devices::all::Devices;
 
 use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::devices::answering::Answering;
-use crate::devices::limits::Window;
+use crate::devices::following::Following;
+use crate::devices::landing::Landing;
 use crate::devices::mending::Trust;
 use crate::devices::range::Range;
+use crate::devices::readings::Readings;
 use crate::devices::resets::Resets;
-use crate::devices::settling::Following;
 use crate::devices::standing::Standing;
-use crate::devices::thermal::Thermal;
 use crate::devices::unbelieved::Unbelieved;
-use crate::event::{Device, DeviceId, Effect};
-use crate::hooks::holders::Users;
-use crate::journal::Entry;
-use crate::outbox::Outbox;
+use crate::devices::usage::Usage;
+use crate::event::Device;
 use crate::undo::by_hand::ByHand;
-
-/// A failed write that may be done all the same, late.
-#[derive(Debug, Clone)]
-pub(crate) struct Landing {
-    /// The end of that time.
-    pub until: Nanos,
-    /// The different caps that the device may come to hold; the last of them if there were many.
-    pub caps: Vec<Watts>,
-    /// Whether one of them is another cap than the one found.
-    pub is_away: bool,
-    /// How litd knows of the write.
-    pub source: Source,
-    /// The predecessor's last write: a device that holds this cap at the first reading has done it. A device that
-    /// holds an earlier cap may have been set to it again by somebody since.
-    pub last: Option<Watts>,
-    /// The largest of those caps for which others make room: writes that failed or got no answer. A write that was
-    /// confirmed and then replaced by somebody else's cap hardly comes back.
-    pub most: Option<Watts>,
-}
-
-/// How litd knows of a write that may still be done. When litd is to end, it stays for its own only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
-    /// The predecessor's journal has it as the last write, and its outcome is unknown. At a stop the device's
-    /// entry may leave the journal; otherwise entries would stay after every crash.
-    Wish,
-    /// The predecessor's journal says that it failed, or its log does not confirm it: the device's entry stays.
-    Log,
-    /// A write of this litd failed.
-    Own,
-}
-
-/// How many different late caps are remembered.
-const LATE_CAPS: usize = 32;
-
-impl Landing {
-    /// Adds one more failed write, which may be done until then.
-    pub fn and(earlier: Option<Self>, wanted: Watts, is_away: bool, until: Nanos) -> Self {
-        let most = earlier.as_ref().and_then(|it| it.most);
-        let is_away = is_away || earlier.as_ref().is_some_and(|it| it.is_away);
-        let mut caps = earlier.map_or_else(Vec::new, |it| it.caps);
-        caps.retain(|cap| !cap.is_same_cap(wanted));
-        caps.push(wanted);
-        let old = caps.len().saturating_sub(LATE_CAPS);
-        caps.drain(..old);
-        Self {
-            until,
-            caps,
-            is_away,
-            source: Source::Own,
-            last: None,
-            most,
-        }
-    }
-
-    /// Combines the late writes of both. The entry of a released device is read once more, after it was released.
-    pub fn merged(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        let (Some(one), Some(other)) = (&one, &other) else {
-            return one.or(other);
-        };
-        let new = |cap: &&Watts| !one.caps.iter().any(|it| it.is_same_cap(**cap));
-        let mut caps = one.caps.clone();
-        caps.extend(other.caps.iter().filter(new));
-        Some(Self {
-            until: one.until.max(other.until),
-            caps,
-            is_away: one.is_away || other.is_away,
-            source: one.source.max(other.source),
-            last: one.last.or(other.last),
-            most: larger(one.most, other.most),
-        })
-    }
-
-    /// Makes the others leave room for this write, which failed or got no answer.
-    pub fn counting(mut self, wanted: Watts) -> Self {
-        self.most = larger(self.most, Some(wanted));
-        self
-    }
-
-    /// The late writes that matter on top of somebody else's cap: all except those of the cap that litd had found,
-    /// which nobody can tell from somebody's setting it.
-    pub fn over(mut self, found: Option<Watts>) -> Option<Self> {
-        self.is_away = true;
-        self.without(|cap| found.is_some_and(|found| found.is_same_cap(cap)))
-    }
-
-    /// The late writes that are left after the device's first reading; `holds` says whether it holds a given cap
-    /// as its driver rounds it.
-    pub fn seen(self, holds: impl Fn(Watts) -> bool) -> Option<Self> {
-        let done = self.last.filter(|&last| holds(last));
-        self.without(|cap| done.is_some_and(|done| done.is_same_cap(cap)))
-    }
-
-    fn without(mut self, done: impl Fn(Watts) -> bool) -> Option<Self> {
-        self.caps.retain(|&cap| !done(cap));
-        self.most = self.most.filter(|&most| !done(most));
-        (!self.caps.is_empty()).then_some(self)
-    }
-
-    /// A predecessor's write that its log does not confirm. `is_away`: it would leave another cap than the one
-    /// found.
-    pub fn of_log(cap: Watts, is_away: bool, is_last: bool, until: Nanos) -> Self {
-        Self {
-            until,
-            caps: vec![cap],
-            is_away,
-            source: Source::Log,
-            last: is_last.then_some(cap),
-            most: None,
-        }
-    }
-
-    /// The caps, other than the one found, that a predecessor may be about to set for as long as it hangs.
-    pub fn of_one_that_hangs(caps: Vec<Watts>, until: Nanos) -> Self {
-        Self {
-            until,
-            caps,
-            is_away: true,
-            source: Source::Log,
-            last: None,
-            most: None,
-        }
-    }
-
-    /// The predecessor's last write to a device that holds another cap. Either it was done and undone by others,
-    /// or it is still to come; nobody can tell, so the others make room for it unless the device holds that cap as
-    /// its driver `rounds` it. An earlier failed write may still be done as well.
-    pub fn of_predecessor(
-        entry: &Entry,
-        held: Watts,
-        rounds: impl Fn(Watts) -> bool,
-        until: Nanos,
-    ) -> Option<Self> {
-        let others = entry.ours.iter().filter(|it| !it.is_same_cap(held));
-        let caps: Vec<Watts> = others.copied().collect();
-        let last = entry.ours.last().filter(|it| !it.is_same_cap(held));
-        (!caps.is_empty()).then_some(Self {
-            until,
-            caps,
-            is_away: last.is_some_and(|it| !it.is_same_cap(entry.found)),
-            source: Source::Wish,
-            last: None,
-            most: last.copied().filter(|&last| !rounds(last)),
-        })
-    }
-}
-
-fn larger(one: Option<Watts>, other: Option<Watts>) -> Option<Watts> {
-    one.into_iter().chain(other).reduce(Watts::max)
-}
 
 /// A device with all that litd knows of it.
 #[derive(Debug)]
@@ -193,36 +48,24 @@ pub(crate) struct Unit {
     pub name: String,
     /// Identity of the device and range of its cap.
     pub device: Device,
-    /// When the reading in `device.reading` was asked for.
-    pub read_at: Nanos,
-    /// When the driver had answered that.
-    pub answered_at: Nanos,
+    /// What its sensors have told.
+    pub readings: Readings,
     /// The cap to restore. `None`: unknown, and the device is never touched.
     pub found: Option<Watts>,
     /// The state of the administrator's override.
     pub by_hand: ByHand,
     /// The owner of its cap.
     pub standing: Standing,
-    /// Whether its job opted out of being steered.
-    pub opted_out: bool,
-    /// The job that uses it.
-    pub job: Option<String>,
-    /// The users whose processes use it.
-    pub users: Users,
+    /// Who uses it.
+    pub usage: Usage,
     /// Operations and answers.
     pub answering: Answering,
     /// How often it was trusted again after failures.
     pub trust: Trust,
     /// A failed write that may be done late.
     pub landing: Option<Landing>,
-    /// Until then a CPU socket that needed its watts lends none.
-    pub keeps_until: Option<Nanos>,
-    /// Limiters since its job's last sample.
-    pub window: Window,
     /// Whether its power follows its cap.
     pub following: Following,
-    /// How long it takes to warm up.
-    pub thermal: Thermal,
     /// Readings that are not believed yet.
     pub unbelieved: Unbelieved,
     /// When it was reset.
@@ -232,7 +75,8 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    fn new(name: String, mut device: Device) -> Self {
+    /// A device that has answered once at most.
+    pub fn new(name: String, mut device: Device) -> Self {
         // Every undo goes to the cap found, and a single reading may be wrong: the first one counts once a second
         // agrees.
         let first = device.reading.take().map(|reading| reading.cap);
@@ -247,20 +91,14 @@ impl Unit {
             found: None,
             by_hand: ByHand::default(),
             device,
-            read_at: Nanos(i64::MIN),
-            answered_at: Nanos(i64::MIN),
+            readings: Readings::default(),
             standing: Standing::Ours,
-            opted_out: false,
-            job: None,
-            users: Users::default(),
+            usage: Usage::default(),
             answering: Answering::default(),
             unbelieved: Unbelieved::first(first.filter(|&cap| range.admits(cap)), impossible),
             trust: Trust::default(),
             landing: None,
-            keeps_until: None,
-            window: Window::default(),
             following: Following::default(),
-            thermal: Thermal::default(),
             resets: Resets::default(),
             clocks: Clocks::default(),
         }
@@ -276,7 +114,7 @@ impl Unit {
     /// Whether its users had it released, or its job opts out: changes to it may be their doing.
     pub fn is_left_alone(&self) -> bool {
         let is_let_go = self.standing.let_go().is_some_and(|it| !it.by_mode);
-        is_let_go || self.opted_out
+        is_let_go || self.usage.has_opted_out()
     }
 
     /// The device's address.
@@ -296,19 +134,19 @@ impl Unit {
 
     /// Whether its driver sets its default cap once nobody has the GPU open any more.
     pub fn is_forgetful(&self) -> bool {
-        let reading = self.device.reading;
+        let reading = self.readings.last();
         self.is_gpu() && reading.is_some_and(|reading| reading.forgetful)
     }
 
     /// Whether it was read since litd started: until then nobody knows who set its cap, and nothing is written
     /// over it.
     pub fn was_read(&self) -> bool {
-        self.device.reading.is_some()
+        self.readings.last().is_some()
     }
 
     /// Whether the last reading shows this cap.
     pub fn reads(&self, cap: Watts) -> bool {
-        let last = self.device.reading.map(|reading| reading.cap);
+        let last = self.readings.cap();
         last.is_some_and(|last| last.is_same_cap(cap))
     }
 
@@ -403,135 +241,5 @@ impl Unit {
             resolution,
         }
         .on_grid()
-    }
-}
-
-/// All devices.
-#[derive(Debug, Default)]
-pub(crate) struct Devices(Vec<Unit>);
-
-impl Devices {
-    pub fn new(inventory: Vec<Device>) -> Self {
-        let (mut gpus, mut cpus) = (0, 0);
-        let mut unit = |device: Device| {
-            let (prefix, count) = match device.identity.kind {
-                DeviceKind::Gpu => ("gpu", &mut gpus),
-                DeviceKind::Cpu => ("cpu", &mut cpus),
-            };
-            let name = format!("{prefix}{count}");
-            *count += 1;
-            Unit::new(name, device)
-        };
-        Self(inventory.into_iter().map(&mut unit).collect())
-    }
-
-    pub fn get(&self, device: usize) -> Option<&Unit> {
-        self.0.get(device)
-    }
-
-    pub fn get_mut(&mut self, device: usize) -> Option<&mut Unit> {
-        self.0.get_mut(device)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &Unit)> {
-        self.0.iter().enumerate()
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Unit)> {
-        self.0.iter_mut().enumerate()
-    }
-
-    pub fn gpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
-        self.iter().filter(|(_, unit)| unit.is_gpu())
-    }
-
-    pub fn cpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
-        self.iter().filter(|(_, unit)| !unit.is_gpu())
-    }
-
-    /// The device with this address or UUID.
-    pub fn called(&self, name: &str) -> Option<usize> {
-        let mut units = self.iter();
-        units.find_map(|(device, unit)| unit.is_called(name).then_some(device))
-    }
-
-    /// Whether a device is doing nothing.
-    pub fn is_free(&self, device: usize) -> bool {
-        let free = |unit: &Unit| unit.answering.is_free() && !unit.unbelieved.is_suspect();
-        self.get(device).is_some_and(free)
-    }
-
-    /// Whether an administrator had a device released: its handles are to stay closed.
-    pub fn is_released(&self, device: usize) -> bool {
-        self.get(device)
-            .is_some_and(|unit| unit.standing.let_go().is_some())
-    }
-
-    /// A released device whose cap could not be restored is tried once more: the other devices' caps are no longer
-    /// in the way.
-    pub fn try_once_more(&mut self) {
-        for let_go in self
-            .0
-            .iter_mut()
-            .filter_map(|unit| unit.standing.let_go_mut())
-        {
-            let_go.given_up = false;
-        }
-    }
-
-    pub fn want_read(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_read();
-        }
-    }
-
-    pub fn want_identity(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_identity();
-        }
-    }
-
-    /// A device's range may have changed: the driver is asked, and nothing is written before it has answered.
-    pub fn ask_anew(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.device.range.ask_anew();
-            unit.answering.want_identity();
-        }
-    }
-
-    pub fn want_holders(&mut self, device: usize) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_holders();
-        }
-    }
-
-    /// Closes a device if it is `open`, and drops every other request: asking would open it again.
-    pub fn want_closed(&mut self, device: usize, open: bool) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.want_closed(open);
-        }
-    }
-
-    /// Has a free device do an operation.
-    pub fn begin(&mut self, device: usize, operation: Operation, now: Nanos, out: &mut Outbox) {
-        if let Some(unit) = self.get_mut(device) {
-            unit.answering.begins(operation, now);
-            unit.clocks.had_turn = false;
-            if let Some(let_go) = unit.standing.let_go_mut() {
-                let_go.closed = None;
-            }
-            let device = DeviceId(device);
-            out.push(Effect::Device { device, operation });
-        }
-    }
-
-    /// Has all free devices do their next operations.
-    pub fn begin_wanted(&mut self, now: Nanos, out: &mut Outbox) {
-        for device in 0..self.0.len() {
-            let unit = self.get_mut(device);
-            if let Some(operation) = unit.and_then(|it| it.answering.take_wanted()) {
-                self.begin(device, operation, now, out);
-            }
-        }
     }
 }

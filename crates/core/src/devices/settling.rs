@@ -7,6 +7,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
+use crate::devices::following::Verdict;
 use crate::store::Store;
 
 /// The accuracy of a GPU's power sensor. Firmware regulates the mean.
@@ -18,66 +19,13 @@ const CERTAIN: f64 = 0.001;
 
 /// A reading's power, if it is valid. A CPU that draws 0 W has a counter that stands still.
 fn told(unit: &Unit) -> Option<Watts> {
-    let power = unit.device.reading?.power?;
+    let power = unit.readings.last()?.power?;
     let some = if unit.is_gpu() {
         power >= Watts::ZERO
     } else {
         power > Watts::ZERO
     };
     (power.is_finite() && some).then_some(power)
-}
-
-/// Whether a device's power follows its cap.
-#[derive(Debug, Default)]
-pub(crate) struct Following {
-    /// The cap whose effect is awaited.
-    awaited: Option<Awaited>,
-    /// Set after a lowering: until its power is seen to follow, the device counts with the cap before. After this
-    /// time no raise waits for that any longer.
-    doubted_until: Option<Nanos>,
-    /// Since when it has drawn more than the cap that it reads.
-    over_since: Option<Nanos>,
-    /// Whether it has ever told its power.
-    tells_power: bool,
-}
-
-/// A cap that measured power is to follow.
-#[derive(Debug, Clone, Copy)]
-struct Awaited {
-    cap: Watts,
-    /// When power has to be below it.
-    until: Nanos,
-}
-
-impl Following {
-    /// A GPU holds a cap; if it was lowered, its power has to follow `by` then.
-    pub fn gpu_holds(&mut self, cap: Watts, by: Option<Nanos>) {
-        self.awaited = by.map(|until| Awaited { cap, until });
-    }
-
-    /// A CPU socket was raised, and still counts with more than it holds: its power has to be within its present
-    /// limit.
-    pub fn socket_holds_more(&mut self, cap: Watts) {
-        if let Some(awaited) = &mut self.awaited {
-            awaited.cap = cap;
-        }
-    }
-
-    /// The device's power says nothing about a cap of litd's: it has failed, or holds a foreign cap.
-    pub fn stop_awaiting(&mut self) {
-        self.awaited = None;
-    }
-
-    /// Whether power has yet to follow.
-    pub fn is_awaited(&self) -> bool {
-        self.awaited.is_some()
-    }
-
-    /// litd takes the device back: earlier power does not count.
-    pub fn begins_anew(&mut self) {
-        self.awaited = None;
-        self.over_since = None;
-    }
 }
 
 impl Unit {
@@ -88,7 +36,7 @@ impl Unit {
     /// Whether the cap that was read back is not enough proof: the device tells its power, or its driver may
     /// answer from memory.
     fn is_measured(&self) -> bool {
-        !self.is_gpu() || self.may_be_cached() || self.following.tells_power
+        !self.is_gpu() || self.may_be_cached() || self.following.tells_power()
     }
 }
 
@@ -98,7 +46,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
         let held = self.actuator.held(device);
         let held = held.unwrap_or_else(|| self.actuator.most_of(device));
-        let until = self.now + seconds(self.config.caps.follow_seconds);
+        let until = self.now() + seconds(self.config.caps.follow_seconds);
         // Releasing a device restores its cap at once, without waiting for the others' sensors.
         let undoing = self
             .devices
@@ -114,10 +62,8 @@ impl<S: Store> Core<S> {
         if unit.by_hand.asked().is_some() || held >= most || !unit.is_measured() {
             return;
         }
-        unit.following.doubted_until = Some(until);
-        if !unit.is_gpu() {
-            unit.following.awaited = Some(Awaited { cap: held, until });
-        }
+        let socket = (!unit.is_gpu()).then_some(held);
+        unit.following.doubts(socket, until);
         self.actuator.doubt(device, most);
         self.devices.want_read(device);
     }
@@ -130,16 +76,17 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        unit.following.tells_power |= told(unit).is_some_and(|power| power > Watts::ZERO);
+        let power = told(unit);
+        unit.following.hears(power);
         // For a CPU socket see `check_settling`: its power must be gone to the last watt.
         let margin = if unit.may_be_cached() {
             CERTAIN
         } else {
             SENSOR
         };
-        let within = told(unit).is_some_and(|power| power <= held * (1.0 + margin));
+        let within = power.is_some_and(|power| power <= held * (1.0 + margin));
         if unit.is_gpu() && within {
-            unit.following.doubted_until = None;
+            unit.following.believes();
             self.actuator.believe(device);
         }
     }
@@ -147,7 +94,7 @@ impl<S: Store> Core<S> {
     /// A device's power is no longer waited for: caps found are being restored.
     pub(crate) fn believe(&mut self, device: usize) {
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.following.doubted_until = None;
+            unit.following.believes();
         }
         self.actuator.believe(device);
     }
@@ -156,9 +103,8 @@ impl<S: Store> Core<S> {
     /// ever. A device that a loop or the budget holds below that does pay, and so does one that has failed down
     /// there.
     pub(crate) fn expire_doubts(&mut self) {
-        let now = self.now;
-        let late =
-            |unit: &Unit| unit.is_gpu() && unit.following.doubted_until.is_some_and(|at| at <= now);
+        let now = self.now();
+        let late = |unit: &Unit| unit.is_gpu() && unit.following.is_late(now);
         let is_low = |device: usize, unit: &Unit| {
             let caps = [self.actuator.target(device), self.actuator.held(device)];
             let lowest = caps.into_iter().flatten().reduce(Watts::min);
@@ -180,11 +126,8 @@ impl<S: Store> Core<S> {
         let late = |&(device, unit): &(usize, &Unit)| {
             // A device that was raised again pays for no raise; nor does a failed one, which counts with what it
             // could hold.
-            let until = unit
-                .following
-                .doubted_until
-                .filter(|_| self.actuator.is_doubted(device) && unit.standing.is_ours());
-            until.is_some_and(|until| until <= self.now)
+            let pays = self.actuator.is_doubted(device) && unit.standing.is_ours();
+            pays && unit.following.is_late(self.now())
         };
         let (device, unit) = self.devices.iter().find(late)?;
         let held = self.actuator.held(device).unwrap_or_default();
@@ -200,36 +143,29 @@ impl<S: Store> Core<S> {
     /// Checks that measured power follows a cap that was lowered.
     pub(crate) fn check_settling(&mut self, device: usize) {
         self.check_overdraw(device);
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let Some(Awaited { cap, until }) = unit.following.awaited else {
-            return;
-        };
         let caps = &self.config.caps;
-        let is_gpu = unit.is_gpu();
+        let (is_gpu, power) = (unit.is_gpu(), told(unit));
         // A CPU socket's watts are given to GPUs, so its power must be gone to the last watt.
         let margin = if is_gpu { caps.follow_margin } else { 0.0 };
         let seconds = caps.follow_seconds;
-        let why = match told(unit) {
-            Some(power) if power <= cap * (1.0 + margin) => {
-                unit.following.awaited = None;
-                if !is_gpu {
-                    self.believe(device);
-                }
-                return;
+        match unit.following.follows(power, margin, is_gpu, now) {
+            Some(Verdict::Followed) if !is_gpu => self.believe(device),
+            Some(Verdict::Late(cap)) => {
+                let why = match power {
+                    Some(power) => format!(
+                        "draws {power:.1} although its cap was lowered to {cap} {seconds:.0} s ago: the cap is not in force"
+                    ),
+                    None => format!(
+                        "has not told its power since its cap was lowered to {cap} {seconds:.0} s ago: nothing can be given to others"
+                    ),
+                };
+                self.not_in_force(device, &why);
             }
-            Some(power) => format!(
-                "draws {power:.1} although its cap was lowered to {cap} {seconds:.0} s ago: the cap is not in force"
-            ),
-            None if is_gpu => return,
-            None => format!(
-                "has not told its power since its cap was lowered to {cap} {seconds:.0} s ago: nothing can be given to others"
-            ),
-        };
-        if now >= until {
-            self.not_in_force(device, &why);
+            Some(Verdict::Followed) | None => {}
         }
     }
 
@@ -249,7 +185,7 @@ impl<S: Store> Core<S> {
     /// A driver that answers from memory does not see a limit that was changed behind its back: only power shows
     /// it, at any time.
     fn check_overdraw(&mut self, device: usize) {
-        let now = self.now;
+        let now = self.now();
         let patience = seconds(self.config.caps.follow_seconds);
         let margin = self.config.caps.follow_margin;
         let touched = self.is_journaled(device);
@@ -260,13 +196,12 @@ impl<S: Store> Core<S> {
             return;
         };
         let power = told(unit).filter(|power| *power > held * (1.0 + margin));
-        let Some(power) = power.filter(|_| unit.may_be_cached() && touched) else {
-            unit.following.over_since = None;
-            return;
-        };
-        let since = *unit.following.over_since.get_or_insert(now);
-        if unit.is_ours() && !unit.following.is_awaited() && now >= since + patience {
-            unit.following.over_since = None;
+        let power = power.filter(|_| unit.may_be_cached() && touched);
+        let is_ours = unit.is_ours();
+        let is_judged = unit
+            .following
+            .overdraws(power.is_some(), is_ours, patience, now);
+        if let Some(power) = power.filter(|_| is_judged) {
             let text = format!(
                 "has drawn {power:.1} for {:.0} s and reads a cap of {held}: another limit is in force than the driver says",
                 Nanos(patience.0).as_secs_f64()
@@ -278,34 +213,16 @@ impl<S: Store> Core<S> {
 
 #[cfg(test)]
 mod tests {
-    use litd_power::{
-        CapRange, DeviceKind, Identity, Operation, ReadBack, Reading, Reply, Sharing,
-    };
+    use litd_power::{DeviceKind, Operation, Reading, Reply};
 
     use super::*;
-    use crate::{Config, Device, DeviceId, Effect, Event, MemoryStore, Range};
+    use crate::devices::all::tests::device;
+    use crate::{Config, Device, DeviceId, Effect, Event, MemoryStore};
 
     fn gpu(reading: Reading) -> Device {
-        let range = CapRange {
-            lowest: Watts(200.0),
-            highest: Watts(700.0),
-            default: Watts(700.0),
-            resolution: Watts(1.0),
-        };
         Device {
-            identity: Identity {
-                kind: DeviceKind::Gpu,
-                address: "0000:01:00.0".to_owned(),
-                uuid: None,
-                serial: None,
-                model: "made up".to_owned(),
-                driver: "made up".to_owned(),
-                backend: "simulated".to_owned(),
-                sharing: Sharing::Whole,
-                read_back: ReadBack::Device,
-            },
-            range: Range::Told(range),
             reading: Some(reading),
+            ..device(DeviceKind::Gpu, "0000:01:00.0")
         }
     }
 

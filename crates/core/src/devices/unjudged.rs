@@ -7,12 +7,13 @@ use litd_api::EventKind;
 use litd_power::PowerError;
 use litd_units::Watts;
 
-use crate::core::{Core, SLOW, TELEMETRY};
+use crate::core::{Core, SLOW};
 use crate::devices::Unit;
 use crate::devices::hardware::FAILURES;
 use crate::devices::range::Range;
 use crate::journal::Entry;
 use crate::record::Note;
+use crate::rounds::TELEMETRY;
 use crate::store::Store;
 use crate::undo::release::LetGo;
 
@@ -45,7 +46,7 @@ impl<S: Store> Core<S> {
         self.set_budget()?;
         let unit = self.devices.get(device)?;
         let is_unseen = |it: LetGo| {
-            let since = it.unseen_since.is_some_and(|at| unit.read_at < at);
+            let since = it.unseen_since.is_some_and(|at| unit.readings.asked() < at);
             // At a stop it is opened once more: a reading since then makes its cap known.
             let unread = it.closed.is_some() || since || !self.is_fresh(unit);
             (!it.held || unit.is_forgetful()) && (unread || !self.may_open(device))
@@ -69,21 +70,22 @@ impl<S: Store> Core<S> {
     /// Whether litd has just started, or has just begun to stop and has to share out the safe budget, and devices
     /// that answer are still being read.
     pub(crate) fn is_looking_round(&self) -> bool {
-        let holds = self.stopping.filter(|_| self.holds());
-        let since = holds.map_or(self.started, |stopping| stopping.since);
+        let holds = self.authority.stopping().since().filter(|_| self.holds());
+        let since = holds.unwrap_or(self.rounds.started());
         let unread = |(device, unit): (usize, &Unit)| {
             let told = unit.device.range.known().is_some();
             let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));
             told && !read && unit.answering.failures() == 0 && self.may_open(device)
         };
-        self.now < since + TELEMETRY && self.devices.iter().any(unread)
+        self.now() < since + TELEMETRY && self.devices.iter().any(unread)
     }
 
     /// Whether a device's last reading is not believed and no other reading will soon decide: it contradicts the
     /// one before, or none has come since.
     fn is_incredible(&self, unit: &Unit) -> bool {
         let since = unit.unbelieved.since();
-        unit.unbelieved.contradicts_itself() || since.is_some_and(|since| self.now >= since + SLOW)
+        unit.unbelieved.contradicts_itself()
+            || since.is_some_and(|since| self.now() >= since + SLOW)
     }
 
     /// Whether it is no use to wait until a device can be judged: its driver does not tell its range, or has
@@ -118,7 +120,7 @@ impl<S: Store> Core<S> {
         let bound = [known, ceiling].into_iter().flatten().reduce(Watts::max);
         // Without any known range no watts are left to others.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
-        let read = unit.device.reading.map(|reading| reading.cap);
+        let read = unit.readings.cap();
         let read = [read, unit.unbelieved.impossible()].into_iter().flatten();
         read.fold(bound, Watts::max)
     }

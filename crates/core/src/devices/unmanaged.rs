@@ -11,16 +11,11 @@ use crate::core::Core;
 use crate::record::Note;
 use crate::store::Store;
 
-/// More than any present GPU takes. An unmanaged GPU counts with it where no GPU of the node has told its range.
-const UNTOLD: Watts = Watts(1500.0);
-
 impl<S: Store> Core<S> {
     /// The unmanaged GPUs, by address, have changed.
     pub(crate) fn unmanaged_now(&mut self, addresses: BTreeSet<String>) {
-        let before = std::mem::replace(&mut self.unmanaged, addresses);
-        let each = self.most_of_any_gpu();
-        let new: Vec<String> = self.unmanaged.difference(&before).cloned().collect();
-        for address in &new {
+        let each = self.devices.most_of_any_gpu();
+        for address in &self.devices.has_unmanaged(addresses) {
             let text = format!(
                 "is on the bus since litd looked for devices, or its driver did not answer then: litd does not \
                  know its cap. Within a budget it counts with {each}; `systemctl restart litd` takes it in"
@@ -32,13 +27,13 @@ impl<S: Store> Core<S> {
     /// The unmanaged GPUs, by address.
     #[must_use]
     pub fn unmanaged(&self) -> &BTreeSet<String> {
-        &self.unmanaged
+        self.devices.unmanaged()
     }
 
     /// The watts that unmanaged GPUs may hold of a budget.
     pub(crate) fn unmanaged_hold(&self) -> Watts {
         match self.set_budget() {
-            Some(_) => self.most_of_any_gpu() * self.unmanaged.len() as f64,
+            Some(_) => self.devices.most_of_any_gpu() * self.unmanaged().len() as f64,
             None => Watts::ZERO,
         }
     }
@@ -50,16 +45,7 @@ impl<S: Store> Core<S> {
 
     /// The watts that each unmanaged GPU may hold.
     pub(crate) fn each_unmanaged(&self) -> impl Iterator<Item = Watts> {
-        let each = self.most_of_any_gpu();
-        self.unmanaged.iter().map(move |_| each)
-    }
-
-    fn most_of_any_gpu(&self) -> Watts {
-        let ranges = self
-            .devices
-            .gpus()
-            .map(|(_, unit)| unit.device.range.last());
-        let highest = ranges.flatten().map(|range| range.highest);
-        highest.reduce(Watts::max).unwrap_or(UNTOLD)
+        let each = self.devices.most_of_any_gpu();
+        self.unmanaged().iter().map(move |_| each)
     }
 }

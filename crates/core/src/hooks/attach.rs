@@ -36,7 +36,10 @@ impl<S: Store> Core<S> {
         };
         // The control group determines the job; the hook's own name for it is only a label.
         hello.job = job_name(session.home(), session.peer().uid, &hello.job);
-        if let Some(over) = session.home().and_then(|home| self.has_ended(home)) {
+        if let Some(over) = session
+            .home()
+            .and_then(|home| self.condition.announced.has_ended(home))
+        {
             let reason = format!("its scheduler says that {over} is over");
             let no = No::new(RefusalCode::Busy, "job_ended", reason);
             return self.refuse(id, no.for_now());
@@ -47,7 +50,7 @@ impl<S: Store> Core<S> {
         };
         self.devices.want_holders(device);
         if let Some(session) = self.hooks.get_mut(id) {
-            session.is_checked(hello, device, self.now);
+            session.is_checked(hello, device, self.out.now());
         }
     }
 
@@ -91,7 +94,7 @@ impl<S: Store> Core<S> {
 
     /// The driver has confirmed that a hook's process holds its GPU: it is a rank of its job.
     pub(crate) fn attach(&mut self, from: Waiting, device: usize) -> Result<(), No> {
-        let now = self.now;
+        let now = self.now();
         let Waiting {
             id,
             peer,
@@ -148,7 +151,7 @@ impl<S: Store> Core<S> {
             self.hooks.close(old, &mut self.out);
         }
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.job = Some(name.clone());
+            unit.usage.attaches(&name);
             let text = format!("rank {} attached on {}", hello.rank, unit.name);
             let note = Note::info(EventKind::Job, text)
                 .job(&name)
@@ -206,7 +209,7 @@ impl<S: Store> Core<S> {
     fn check_place(&self, peer: Peer, hello: &Hello, device: usize) -> Result<(), No> {
         let taken = |reason: String| No::new(RefusalCode::GpuTaken, "gpu_taken", reason).for_now();
         let unit = self.devices.get(device);
-        let owner = unit.and_then(|unit| unit.job.as_deref());
+        let owner = unit.and_then(|unit| unit.usage.job());
         if let Some(owner) = owner.filter(|&owner| owner != hello.job) {
             // A user is not shown the name of another user's job.
             let theirs = self.jobs.get(owner).is_some_and(|job| job.uid != peer.uid);

@@ -44,10 +44,10 @@ impl<S: Store> Core<S> {
     pub(crate) fn connected(&mut self, id: SessionId, peer: Peer, home: Option<Home>) {
         let limits = &self.config.limits;
         let crowd = self.crowd(peer.uid, home.as_ref());
-        let session = Session::new(peer, home, crowd, limits.frames_per_second, self.now);
-        let place = match self.stopping.is_some() {
+        let session = Session::new(peer, home, crowd, limits.frames_per_second, self.now());
+        let place = match self.authority.is_stopping() {
             true => Err(No::new(RefusalCode::Busy, "busy", "litd is stopping").for_now()),
-            false => self.hooks.place_for(&session, limits, self.now),
+            false => self.hooks.place_for(&session, limits, self.now()),
         };
         self.hooks.add(id, session);
         match place {
@@ -95,7 +95,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn frame(&mut self, id: SessionId, bytes: &[u8]) {
-        let now = self.now;
+        let now = self.now();
         let Some(session) = self.hooks.framed(id) else {
             return;
         };
@@ -175,7 +175,7 @@ impl<S: Store> Core<S> {
         if !job.is_whole() {
             return self.out.refuse("not_whole");
         }
-        match job.add(rank, kernels, session.dictionary().names(), self.now) {
+        match job.add(rank, kernels, session.dictionary().names(), self.out.now()) {
             Ok(()) => {}
             Err(LeftOut::Old) => self.out.refuse("old_iteration"),
             Err(LeftOut::UnknownName) => {
@@ -204,7 +204,7 @@ impl<S: Store> Core<S> {
     }
 
     fn tick(&mut self, name: &str, rank: u32, tick: Tick) {
-        self.totals.ticks += 1;
+        self.out.count_tick();
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -250,7 +250,7 @@ impl<S: Store> Core<S> {
 
     /// A frame of a job has come.
     fn heard(&mut self, name: &str) {
-        let now = self.now;
+        let now = self.now();
         if let Some(job) = self.jobs.get_mut(name) {
             job.heard = now;
             if job.stale {
@@ -261,7 +261,7 @@ impl<S: Store> Core<S> {
 
     /// Disconnects hooks that never introduced themselves.
     pub(crate) fn check_sessions(&mut self) {
-        for (id, reason) in self.hooks.overdue(self.now) {
+        for (id, reason) in self.hooks.overdue(self.now()) {
             self.refuse(id, No::new(RefusalCode::Busy, "too_slow", reason).for_now());
         }
     }
@@ -291,7 +291,7 @@ impl<S: Store> Core<S> {
             && let Some(job) = self.jobs.get_mut(&name)
             && let Some(rank) = job.ranks.get_mut(&rank)
         {
-            (rank.session, rank.left) = (None, Some(self.now));
+            (rank.session, rank.left) = (None, Some(self.out.now()));
             self.tell_hooks(&name);
         }
     }

@@ -10,6 +10,7 @@ use litd_units::Nanos;
 
 use crate::core::Core;
 use crate::devices::identity::shared;
+use crate::devices::usage::Users;
 use crate::event::Peer;
 use crate::hooks::cgroup::Home;
 use crate::hooks::tenant::Tenant;
@@ -31,16 +32,6 @@ const DIVIDED_EVERY: u64 = 60;
 
 /// How many users of one GPU are named.
 const NAMED: usize = 8;
-
-/// The users of a GPU, as its driver told last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Users {
-    /// At most one user, as far as known.
-    #[default]
-    One,
-    /// Several users: nobody may move its cap or its clocks.
-    Several,
-}
 
 /// Whether this process, of this user, is among them.
 fn holds(holders: &[Holder], peer: Peer) -> bool {
@@ -105,18 +96,21 @@ impl<S: Store> Core<S> {
 
     /// A GPU is now used by several users, or by one again.
     fn note_users(&mut self, device: usize, holders: &[Holder]) {
-        let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
+        let job = self.devices.get(device).and_then(|unit| unit.usage.job());
         let owner = job.and_then(|name| self.jobs.get(name));
         let users = users_of(holders, owner);
         let now = match users.len() {
             0 | 1 => Users::One,
             _ => Users::Several,
         };
-        let Some(unit) = self.devices.get_mut(device).filter(|it| it.users != now) else {
+        let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        unit.users = now;
-        let (address, job) = (unit.address().to_owned(), unit.job.clone());
+        if !unit.usage.is_used_by(now) {
+            return;
+        }
+        let job = unit.usage.job().map(str::to_owned);
+        let address = unit.address().to_owned();
         let note = match now {
             Users::One => Note::info(EventKind::Foreign, "is one user's again"),
             Users::Several => {
@@ -143,7 +137,7 @@ impl<S: Store> Core<S> {
     /// A rank whose process no longer uses its GPU speaks for it no longer, whoever has its
     /// connection now.
     fn evict(&mut self, device: usize, holders: &[Holder]) {
-        let job = self.devices.get(device).and_then(|unit| unit.job.as_ref());
+        let job = self.devices.get(device).and_then(|unit| unit.usage.job());
         let Some(job) = job.and_then(|name| self.jobs.get_mut(name)) else {
             return;
         };
@@ -167,9 +161,8 @@ impl<S: Store> Core<S> {
     /// whose rank has lost its connection and has locked clocks are asked about each time: locks must not outlive
     /// the process.
     pub(crate) fn check_holders(&mut self) {
-        self.rounds = self.rounds.wrapping_add(1);
-        let in_turn = self.rounds.is_multiple_of(EVERY);
-        let locked_in_turn = self.rounds.is_multiple_of(LOCKED_EVERY);
+        let in_turn = self.rounds.is_every(EVERY);
+        let locked_in_turn = self.rounds.is_every(LOCKED_EVERY);
         let planned = |rank: &&Rank| {
             let unit = self.devices.get(rank.device);
             unit.is_some_and(|unit| unit.clocks.are_asked_by(rank.peer.pid))
@@ -181,13 +174,14 @@ impl<S: Store> Core<S> {
         });
         let mut asked_for: Vec<usize> = asked_for.map(|rank| rank.device).collect();
         if in_turn {
-            asked_for.extend(self.shared_with_a_spared_job());
+            let shared = self.condition.announced.shared_with_spared();
+            asked_for.extend(shared.filter_map(|gpu| self.devices.called(gpu)));
         }
         for device in asked_for {
             // Asking would open a released device again.
             if !self.devices.is_released(device) {
                 self.devices.want_holders(device);
-                if self.rounds.is_multiple_of(DIVIDED_EVERY) {
+                if self.rounds.is_every(DIVIDED_EVERY) {
                     self.devices.want_identity(device);
                 }
             }

@@ -19,7 +19,7 @@ impl<S: Store> Core<S> {
         if let Some(rank) = job.ranks.remove(&rank)
             && let Some(unit) = self.devices.get_mut(rank.device)
         {
-            unit.job = None;
+            unit.usage.leaves();
         }
         if job.ranks.is_empty() {
             self.end_job(name, "its ranks have said goodbye");
@@ -35,7 +35,7 @@ impl<S: Store> Core<S> {
         let Some((name, rank)) = session.attached() else {
             return;
         };
-        let now = self.now;
+        let now = self.now();
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -58,10 +58,10 @@ impl<S: Store> Core<S> {
             let Some(job) = self.jobs.get(&name) else {
                 continue;
             };
-            let gone = |rank: &Rank| rank.left.is_some_and(|left| self.now >= left + patience);
+            let gone = |rank: &Rank| rank.left.is_some_and(|left| self.now() >= left + patience);
             if job.ranks.values().any(gone) {
                 self.lose_ranks(&name, patience);
-            } else if !job.stale && self.now >= job.heard + silence {
+            } else if !job.stale && self.now() >= job.heard + silence {
                 self.grown_stale(&name);
             }
             self.drop_unread(&name);
@@ -72,7 +72,7 @@ impl<S: Store> Core<S> {
     /// A sample whose GPUs can't be read is dropped, so that later ones can come in.
     fn drop_unread(&mut self, name: &str) {
         let patience = seconds(self.config.caps.answer_seconds);
-        let now = self.now;
+        let now = self.now();
         if let Some(job) = self.jobs.get_mut(name) {
             let waits_since = job.samples.measured().map(|measured| measured.at);
             if waits_since.is_some_and(|since| now >= since + patience) {
@@ -83,7 +83,7 @@ impl<S: Store> Core<S> {
 
     /// Ranks that did not come back in time are removed.
     fn lose_ranks(&mut self, name: &str, patience: Nanos) {
-        let now = self.now;
+        let now = self.now();
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -97,7 +97,7 @@ impl<S: Store> Core<S> {
         });
         for device in freed {
             if let Some(unit) = self.devices.get_mut(device) {
-                unit.job = None;
+                unit.usage.leaves();
             }
         }
         if job.ranks.is_empty() {
@@ -116,7 +116,7 @@ impl<S: Store> Core<S> {
         }
         for device in job.gpus() {
             if let Some(unit) = self.devices.get_mut(device) {
-                unit.job = None;
+                unit.usage.leaves();
             }
         }
         for id in job.sessions() {

@@ -1,16 +1,12 @@
 //! Announcements of the scheduler: a job begins or has ended, and litd is to leave its GPUs alone. A Slurm Prolog
-//! and Epilog make them, through `litctl job`.
+//! and Epilog make them, through `litctl job`. What was announced is in [`Announced`](super::announced::Announced).
 //!
-//! Announcements may come twice, late, in the wrong order, or never: a job without a beginning is steered as any
-//! other, and one without an end ends when its ranks are gone.
+//! A job without a beginning is steered as any other, and one without an end ends when its ranks are gone.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use litd_api::{AnnouncedJob, EventKind, Problem};
+use litd_api::{EventKind, Problem};
 use litd_power::Holder;
-use litd_units::Nanos;
-use serde::{Deserialize, Serialize};
 
 use crate::authority::admin::problem;
 use crate::core::Core;
@@ -24,90 +20,8 @@ use crate::undo::progress::{Progress, Remains};
 /// The longest name that a scheduler may give a job, in bytes.
 const LONGEST_ID: usize = 128;
 
-/// How many jobs are remembered, more than ever share a node. The oldest of those that did not opt out are
-/// forgotten first.
-const MOST: usize = 64;
-
-/// A job without processes on its GPUs for longer than this has ended: before its first process it hardly waits so
-/// long.
-const BEGINS: Nanos = Nanos(600_000_000_000);
-
-/// Two looks at a GPU's processes that are further apart say nothing of the time between them. A look comes every
-/// ten seconds while the GPU is shared, and a driver may miss one.
-const WATCHED: Nanos = Nanos(30_000_000_000);
-
 /// The most GPUs that one announcement may name.
 const MOST_GPUS: usize = 64;
-
-/// For so long after its end a job's ranks are not let in: its processes may outlive its end.
-const ENDED_FOR: Nanos = Nanos(60_000_000_000);
-
-/// How many ended jobs are remembered.
-const MOST_ENDED: usize = 256;
-
-/// A job that has begun, as its scheduler says.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Begun {
-    /// Seconds since 1970.
-    since: f64,
-    /// A number that is higher than that of every job begun before: the wall clock may be set back between two.
-    /// Earlier versions of litd have written none; then `since` decides.
-    #[serde(default)]
-    turn: u64,
-    /// Whether its GPUs are left alone: neither caps nor clocks are changed.
-    #[serde(default)]
-    pub opt_out: bool,
-    /// Addresses of its GPUs, as far as the scheduler has told.
-    #[serde(default)]
-    gpus: BTreeSet<String>,
-}
-
-impl Begun {
-    /// The order in which two jobs have begun.
-    fn order(&self, other: &Self) -> Ordering {
-        let turns = self.turn.cmp(&other.turn);
-        turns.then(self.since.total_cmp(&other.since))
-    }
-}
-
-/// A job that has opted out and has no processes on a GPU that another job uses.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Missed {
-    /// Since when no look has found any of its processes.
-    since: Nanos,
-    /// The last look.
-    looked: Nanos,
-}
-
-impl Missed {
-    fn first(now: Nanos) -> Self {
-        let (since, looked) = (now, now);
-        Self { since, looked }
-    }
-
-    /// A further look has found none.
-    fn again(&mut self, now: Nanos) {
-        *self = match now <= self.looked + WATCHED {
-            true => Self {
-                looked: now,
-                ..*self
-            },
-            false => Self::first(now),
-        };
-    }
-
-    /// Whether no process was found for so long that the job must have ended.
-    fn is_gone(self, now: Nanos) -> bool {
-        now >= self.since + BEGINS
-    }
-}
-
-/// A job that has ended, as its scheduler says.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    at: Nanos,
-    devices: BTreeSet<usize>,
-}
 
 fn check_id(id: &str) -> Result<(), Problem> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -136,28 +50,10 @@ impl<S: Store> Core<S> {
         });
         let addresses: Vec<String> = addresses.collect();
         let since = self.out.unix_seconds();
-        self.free_of_others(id, &addresses);
-        // A job that begins again may have no processes yet.
-        self.forget_missed(id);
-        self.ended.remove(id);
-        if !self.condition.begun.contains_key(id) {
-            self.make_room_for_a_job()?;
-        }
-        let turns = self.condition.begun.values().map(|it| it.turn);
-        let turn = turns.max().map_or(1, |latest| latest.saturating_add(1));
-        let begun = self
-            .condition
-            .begun
-            .entry(id.to_owned())
-            .or_insert_with(|| Begun {
-                since,
-                turn,
-                ..Begun::default()
-            });
-        // A job announced twice is still one job, and stays opted out if either announcement says so.
-        begun.opt_out |= opt_out;
-        begun.gpus.extend(addresses);
-        let opted_out = begun.opt_out;
+        let announced = &mut self.condition.announced;
+        let opted_out = announced
+            .begins(id, addresses, opt_out, since)
+            .map_err(problem)?;
         let kept = self.save_condition();
         let mut said = format!("{id} has begun");
         if opted_out {
@@ -173,83 +69,25 @@ impl<S: Store> Core<S> {
         Ok(said)
     }
 
-    /// A scheduler has given a GPU to a job, so an earlier job on it has ended, although its end was not
-    /// announced. If the earlier job has opted out the two may share the GPU: then their processes decide
-    /// ([`Self::free_of_gone`]).
-    fn free_of_others(&mut self, id: &str, addresses: &[String]) {
-        self.condition.begun.retain(|other, it| {
-            let had = it.gpus.len();
-            if other != id && !it.opt_out {
-                it.gpus.retain(|gpu| !addresses.contains(gpu));
-            }
-            it.gpus.len() == had || !it.gpus.is_empty()
-        });
-    }
-
-    /// GPUs that a scheduler has given both to a job that has opted out and to another.
-    pub(crate) fn shared_with_a_spared_job(&self) -> Vec<usize> {
-        let begun = || self.condition.begun.values();
-        let spared = begun().filter(|it| it.opt_out).flat_map(|it| &it.gpus);
-        let is_shared = |gpu: &&String| begun().filter(|it| it.gpus.contains(*gpu)).count() > 1;
-        let shared = spared.filter(is_shared);
-        shared.filter_map(|gpu| self.devices.called(gpu)).collect()
-    }
-
-    /// Jobs that have opted out and have no processes on this GPU, while a job that has begun since has.
-    fn missing_from(&self, device: usize, holders: &[Holder]) -> BTreeSet<String> {
-        let homes: Option<Vec<Home>> = holders.iter().map(|it| self.home_of(it)).collect();
-        // A process outside any scheduler's job can't be attributed to one.
-        let (Some(unit), Some(homes)) = (self.devices.get(device), homes) else {
-            return BTreeSet::new();
-        };
-        let is_here = |id: &str| homes.iter().any(|home| home.belongs_to(id));
-        let named = self.condition.begun.iter();
-        let named = named.filter(|(_, it)| it.gpus.contains(unit.address()));
-        let present = named.clone().filter(|(id, _)| is_here(id));
-        let latest = present
-            .map(|(_, it)| it)
-            .max_by(|one, other| one.order(other));
-        let missing = |(id, it): &(&String, &Begun)| {
-            let is_earlier = latest.is_some_and(|latest| it.order(latest).is_lt());
-            it.opt_out && is_earlier && !is_here(id)
-        };
-        named.filter(missing).map(|(id, _)| id.clone()).collect()
-    }
-
-    /// A driver has told the processes that use a GPU. A job that has opted out and has had none there for
-    /// [`BEGINS`], while a job that has begun since has, has ended without an announcement.
+    /// A driver has told the processes that use a GPU: a job that has opted out may have ended without an announcement.
     pub(crate) fn free_of_gone(&mut self, device: usize, holders: &[Holder]) {
-        let missing = self.missing_from(device, holders);
-        let now = self.now;
-        self.missed
-            .retain(|(of, id), _| *of != device || missing.contains(id));
-        let mut gone = Vec::new();
-        for id in missing {
-            let missed = self.missed.entry((device, id.clone()));
-            let missed = missed.and_modify(|it| it.again(now));
-            if missed.or_insert_with(|| Missed::first(now)).is_gone(now) {
-                self.missed.remove(&(device, id.clone()));
-                gone.push(id);
-            }
-        }
-        let unit = self.devices.get(device).filter(|_| !gone.is_empty());
-        let Some(address) = unit.map(|unit| unit.address().to_owned()) else {
+        // A process outside any scheduler's job can't be attributed to one.
+        let homes: Option<Vec<Home>> = holders.iter().map(|it| self.home_of(it)).collect();
+        let Some(unit) = self.devices.get(device) else {
             return;
         };
-        self.condition.begun.retain(|id, it| {
-            let is_gone = gone.contains(id);
-            !(is_gone && it.gpus.remove(&address) && it.gpus.is_empty())
-        });
+        let address = unit.address().to_owned();
+        let announced = &mut self.condition.announced;
+        let gone = announced.looked_at(device, &address, homes.as_deref(), self.out.now());
+        if gone.is_empty() {
+            return;
+        }
         let text = format!(
             "{} had opted out, and has ended unheard: another job's processes use its GPU, and none of its own",
             gone.join(", ")
         );
         self.note(Note::info(EventKind::Job, text).device(&address));
         self.save_condition();
-    }
-
-    fn forget_missed(&mut self, id: &str) {
-        self.missed.retain(|(_, of), _| of != id);
     }
 
     /// The scheduler's job of a process, by its control groups or as its hook was told to be in.
@@ -259,29 +97,13 @@ impl<S: Store> Core<S> {
         Home::of(&holder.cgroup).or_else(told)
     }
 
-    fn make_room_for_a_job(&mut self) -> Result<(), Problem> {
-        while self.condition.begun.len() >= MOST {
-            let spare = self.condition.begun.iter().filter(|(_, it)| !it.opt_out);
-            let oldest = spare.min_by(|(_, one), (_, other)| one.order(other));
-            let Some(id) = oldest.map(|(id, _)| id.clone()) else {
-                return Err(problem(format!(
-                    "{MOST} jobs have opted out and have not ended: `litctl job end` those that \
-                     are gone"
-                )));
-            };
-            self.condition.begun.remove(&id);
-        }
-        Ok(())
-    }
-
     /// A scheduler says that a job has ended: its caps and clocks are restored without waiting for anything.
     pub(crate) fn finish_job(&mut self, id: &str, gpus: &[String]) -> Result<String, Problem> {
         check_id(id)?;
         let (mut devices, _) = self.gpus_named(gpus)?;
-        let begun = self.condition.begun.remove(id);
-        self.forget_missed(id);
+        let begun = self.condition.announced.ends(id);
         let known = begun.is_some();
-        let named = begun.iter().flat_map(|it| &it.gpus);
+        let named = begun.iter().flatten();
         devices.extend(named.filter_map(|address| self.devices.called(address)));
         let over = self.jobs.values().filter(|job| match &job.home {
             Some(home) => home.belongs_to(id),
@@ -302,20 +124,13 @@ impl<S: Store> Core<S> {
                 unit.clocks.free_once_more();
             }
             // Restoring waits for no GPU's sensor: these GPUs have stopped drawing power for the job.
-            let idle = |unit: &Unit| unit.is_gpu() && unit.job.is_none();
+            let idle = |unit: &Unit| unit.is_gpu() && unit.usage.job().is_none();
             if self.devices.get(device).is_some_and(idle) {
                 self.believe(device);
             }
         }
-        let (at, nothing) = (self.now, devices.is_empty() && !known);
-        self.ended.insert(id.to_owned(), Ended { at, devices });
-        while self.ended.len() > MOST_ENDED {
-            // More jobs have ended within a minute than are remembered: the oldest is forgotten.
-            let oldest = self.ended.iter().min_by_key(|(_, it)| it.at);
-            let Some(oldest) = oldest.map(|(id, _)| id.clone()) else {
-                break;
-            };
-            self.ended.remove(&oldest);
+        let nothing = devices.is_empty() && !known;
+        if self.condition.announced.keep_ended(id, devices, self.now()) {
             self.out.refuse("ended_jobs");
         }
         if known {
@@ -336,11 +151,8 @@ impl<S: Store> Core<S> {
         let mut unknown = Vec::new();
         for name in names {
             let found = match name.parse::<usize>() {
-                Ok(number) => self.gpu_on_the_bus(number),
-                Err(_) => self
-                    .named(Some(name))
-                    .ok()
-                    .and_then(|it| it.first().copied()),
+                Ok(number) => self.devices.gpu_on_the_bus(number),
+                Err(_) => self.devices.known_as(name),
             };
             let gpu = |device: &usize| self.devices.get(*device).is_some_and(Unit::is_gpu);
             match found.filter(gpu) {
@@ -353,32 +165,9 @@ impl<S: Store> Core<S> {
         Ok((devices, unknown))
     }
 
-    /// The GPU with this scheduler's number, if litd manages it: schedulers count all GPUs of the bus, also those
-    /// that did not answer when litd looked for devices.
-    fn gpu_on_the_bus(&self, number: usize) -> Option<usize> {
-        let ours = self.devices.gpus();
-        let ours = ours.map(|(device, unit)| (unit.address(), Some(device)));
-        let others = self.unmanaged.iter().map(|it| (it.as_str(), None));
-        let all: BTreeMap<&str, Option<usize>> = others.chain(ours).collect();
-        all.into_values().nth(number)?
-    }
-
-    /// Whether a scheduler has ended a job and not begun it again.
-    pub(crate) fn has_ended(&self, home: &Home) -> Option<&str> {
-        let mut ended = self.ended.keys();
-        ended.find(|id| home.belongs_to(id)).map(String::as_str)
-    }
-
-    /// Forgets jobs that ended long ago.
-    pub(crate) fn check_ended(&mut self) {
-        let now = self.now;
-        self.ended.retain(|_, it| now < it.at + ENDED_FOR);
-    }
-
     /// The devices whose jobs opted out.
     fn opted_out(&self) -> BTreeSet<usize> {
-        let out = self.condition.begun.values().filter(|it| it.opt_out);
-        let told = out.flat_map(|it| &it.gpus);
+        let told = self.condition.announced.spared_gpus();
         let mut devices: BTreeSet<usize> =
             told.filter_map(|gpu| self.devices.called(gpu)).collect();
         let jobs = self.jobs.values();
@@ -391,8 +180,7 @@ impl<S: Store> Core<S> {
 
     fn has_opted_out(&self, job: &Job) -> bool {
         let home = job.home.as_ref();
-        let mut begun = self.condition.begun.iter().filter(|(_, it)| it.opt_out);
-        home.is_some_and(|home| begun.any(|(id, _)| home.belongs_to(id)))
+        home.is_some_and(|home| self.condition.announced.has_opted_out(home))
     }
 
     /// Applies opt-outs before anything is decided: GPUs of jobs that opted out count as idle ones.
@@ -403,10 +191,9 @@ impl<S: Store> Core<S> {
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
-            if unit.opted_out == opted_out {
+            if !unit.usage.opts_out(opted_out) {
                 continue;
             }
-            unit.opted_out = opted_out;
             if opted_out && unit.standing.let_go().is_none() {
                 unit.clocks.free_once_more();
             }
@@ -423,14 +210,10 @@ impl<S: Store> Core<S> {
     /// The progress of restoring the caps found on a job's devices.
     #[must_use]
     pub fn giving_back(&self, id: &str) -> Progress {
-        let begun = self.condition.begun.get(id).filter(|it| it.opt_out);
-        let spared = begun.iter().flat_map(|it| &it.gpus);
-        let mut devices: BTreeSet<usize> = spared
-            .filter_map(|address| self.devices.called(address))
-            .collect();
-        if let Some(ended) = self.ended.get(id) {
-            devices.extend(&ended.devices);
-        }
+        let (spared, ended) = self.condition.announced.to_be_restored(id);
+        let spared = spared.into_iter();
+        let spared = spared.filter_map(|address| self.devices.called(address));
+        let devices: BTreeSet<usize> = spared.chain(ended.iter().copied()).collect();
         let units = devices
             .into_iter()
             .filter_map(|device| Some((device, self.devices.get(device)?)));
@@ -442,7 +225,7 @@ impl<S: Store> Core<S> {
     fn remains_to_give(&self, device: usize, unit: &Unit) -> Remains {
         let held = self.actuator.held(device);
         if self.is_moved(device) {
-            let job = unit.job.as_deref().unwrap_or("another job");
+            let job = unit.usage.job().unwrap_or("another job");
             return Remains::Others(format!("is steered for {job}"));
         }
         if self.may_be_locked(unit) {
@@ -458,7 +241,7 @@ impl<S: Store> Core<S> {
                 false if unit.clocks.are_free_for_now() => Remains::Others(format!(
                     "holds {held} as found and its clocks are free, but a lock of them that failed may be done after \
                      that: they are freed once more {}",
-                    match unit.opted_out {
+                    match unit.usage.has_opted_out() {
                         true => "when no job that opted out has it any more",
                         false => "within half a minute",
                     }
@@ -483,19 +266,4 @@ impl<S: Store> Core<S> {
             )),
         }
     }
-
-    /// The jobs that schedulers have begun, for status.
-    pub(crate) fn announced(&self) -> Vec<AnnouncedJob> {
-        let begun = self.condition.begun.iter();
-        let job = |(id, it): (&String, &Begun)| AnnouncedJob {
-            id: id.clone(),
-            since: it.since,
-            opt_out: it.opt_out,
-            gpus: it.gpus.iter().cloned().collect(),
-        };
-        begun.map(job).collect()
-    }
 }
-
-/// Jobs that have begun, by the scheduler's name for them.
-pub(crate) type AllBegun = BTreeMap<String, Begun>;

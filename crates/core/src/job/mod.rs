@@ -1,5 +1,6 @@
 //! A training job on this node: its ranks, the samples they send, and its loop.
 
+pub(crate) mod announced;
 pub(crate) mod elsewhere;
 pub(crate) mod lifecycle;
 pub(crate) mod names;

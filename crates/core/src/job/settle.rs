@@ -95,10 +95,10 @@ impl<S: Store> Core<S> {
             let Some(job) = self.jobs.get(&name) else {
                 continue;
             };
-            let until = self.now + seconds(self.settle_seconds(job));
+            let until = self.now() + seconds(self.settle_seconds(job));
             let iteration = job.iteration();
             if let Some(job) = self.jobs.get_mut(&name) {
-                job.settling.moved(self.now, until, iteration);
+                job.settling.moved(self.out.now(), until, iteration);
             }
             self.tell_hooks(&name);
         }
@@ -113,14 +113,14 @@ impl<S: Store> Core<S> {
         }
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         let slowest = units
-            .map(|unit| unit.thermal.settles().unwrap_or(base))
+            .map(|unit| unit.readings.settles().unwrap_or(base))
             .fold(0.0, f64::max);
         slowest.clamp(base * BOUNDS.0, base * BOUNDS.1)
     }
 
     /// Jobs whose caps have settled are sampled again.
     pub(crate) fn check_settled(&mut self) {
-        let now = self.now;
+        let now = self.now();
         let jobs = self.jobs.values_mut();
         let awake = jobs.filter_map(|job| job.settling.wakes(now).then(|| job.name.clone()));
         for name in awake.collect::<Vec<_>>() {

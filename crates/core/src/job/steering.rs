@@ -131,11 +131,11 @@ impl<S: Store> Core<S> {
         let sockets = self
             .devices
             .cpus()
-            .filter(|(_, unit)| alone && unit.is_ours() && unit.lends(self.now));
+            .filter(|(_, unit)| alone && unit.is_ours() && unit.usage.lends(self.now()));
         let mut cpus = Vec::new();
         let mut devices = Vec::new();
         for (device, unit) in sockets {
-            let draw = unit.device.reading.and_then(|reading| reading.power);
+            let draw = unit.readings.last().and_then(|reading| reading.power);
             // A socket that draws 0 W has no valid reading.
             if let Some(draw) = draw.filter(|draw| *draw > Watts::ZERO) {
                 let limits = unit.limits(caps);
@@ -148,7 +148,8 @@ impl<S: Store> Core<S> {
 
     /// The plan for a job under the policy, budget and limits of now.
     fn plan(&self, job: &Job) -> (Result<Plan, PlanError>, Vec<usize>, Option<PlanError>) {
-        let watched = job.control.suspended().is_some() || job.stale || self.stopping.is_some();
+        let watched =
+            job.control.suspended().is_some() || job.stale || self.authority.is_stopping();
         let policy = match watched {
             true => Policy::Observe,
             false => self.policy_of(job),
@@ -265,7 +266,8 @@ impl<S: Store> Core<S> {
         let fresh = |&device: &usize| {
             let unit = self.devices.get(device);
             // A released GPU is not read, and its job is not steered.
-            unit.is_some_and(|unit| unit.read_at >= measured.at) || self.devices.is_released(device)
+            unit.is_some_and(|unit| unit.readings.asked() >= measured.at)
+                || self.devices.is_released(device)
         };
         if !gpus.iter().all(fresh) {
             return;
@@ -331,7 +333,9 @@ impl<S: Store> Core<S> {
         let Some((before, decision, adjusted)) = job.control.step(&sample) else {
             return;
         };
-        self.totals.adjustments += u64::from(adjusted);
+        if adjusted {
+            self.out.count_adjustment();
+        }
         self.decided(name, before, decision, &measured);
     }
 
@@ -366,14 +370,14 @@ impl<S: Store> Core<S> {
     fn begin_windows(&mut self, gpus: &[usize]) {
         for &gpu in gpus {
             if let Some(unit) = self.devices.get_mut(gpu) {
-                unit.window = unit.window.next();
+                unit.readings.begin_window();
             }
         }
     }
 
     pub(crate) fn gpu_reading(&self, device: usize) -> GpuReading {
         let unit = self.devices.get(device);
-        let Some(reading) = unit.and_then(|unit| unit.device.reading) else {
+        let Some(reading) = unit.and_then(|unit| unit.readings.last()) else {
             return GpuReading {
                 cap: Watts(f64::NAN),
                 ..GpuReading::default()
@@ -383,9 +387,11 @@ impl<S: Store> Core<S> {
             cap: reading.cap,
             temperature: reading.temperature,
             slowdown: reading.slowdown,
-            throttled: unit.is_some_and(|unit| unit.window.throttled()),
-            power_share: unit.and_then(|unit| unit.window.power_share()),
-            power: unit.and_then(|unit| unit.window.power()).or(reading.power),
+            throttled: unit.is_some_and(|unit| unit.readings.window().throttled()),
+            power_share: unit.and_then(|unit| unit.readings.window().power_share()),
+            power: unit
+                .and_then(|unit| unit.readings.window().power())
+                .or(reading.power),
             clock: reading.clock,
             // Leads from kernels, so no pace.
             pace: None,
@@ -442,7 +448,7 @@ impl<S: Store> Core<S> {
         };
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         units
-            .map(|unit| unit.device.reading.and_then(|reading| reading.temperature))
+            .map(|unit| unit.readings.last().and_then(|reading| reading.temperature))
             .collect()
     }
 
@@ -518,10 +524,10 @@ impl<S: Store> Core<S> {
 
     fn not_ours(&self, job: &Job) -> Option<String> {
         let mut units = job.gpus().filter_map(|device| self.devices.get(device));
-        let unit =
-            units.find(|unit| !unit.is_ours() || unit.opted_out || shared(unit).is_some())?;
+        let unit = units
+            .find(|unit| !unit.is_ours() || unit.usage.has_opted_out() || shared(unit).is_some())?;
         let why = match unit.standing {
-            Standing::Ours if unit.opted_out => "its job opted out of being steered",
+            Standing::Ours if unit.usage.has_opted_out() => "its job opted out of being steered",
             Standing::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
             Standing::Ours if unit.device.range.unjudged().is_some() => {
                 "its driver does not say what its cap may be"

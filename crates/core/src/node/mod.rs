@@ -5,6 +5,7 @@
 
 pub(crate) mod last_minute;
 pub(crate) mod rivals;
+pub(crate) mod supply;
 
 use std::collections::BTreeMap;
 
@@ -14,9 +15,9 @@ use litd_units::{Celsius, Nanos, Watts};
 
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::devices::limits::BRAKE;
 use crate::event::NodeReading;
 use crate::node::last_minute::{Counter, Drawing, LastMinute};
+use crate::node::supply::{News, Supply};
 use crate::plan::socket_part;
 use crate::record::Note;
 use crate::store::Store;
@@ -134,10 +135,8 @@ pub(crate) struct Node {
     parts: BTreeMap<usize, Watts>,
     /// By how much the floors exceed their part of the budget.
     short_by: Watts,
-    /// Why the node is short of power, and until when that counts.
-    alarm: Option<(String, Nanos)>,
-    /// Whether that was logged.
-    alarmed: bool,
+    /// Whether the node is short of power.
+    pub supply: Supply,
     /// Since when a budget is set while the reserve is unknown, and whether that was logged.
     unbound: Option<(Nanos, bool)>,
 }
@@ -243,7 +242,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let reading = plausible(reading);
-        let now = self.now;
+        let now = self.now();
         let steering = self.is_steering();
         let node = &mut self.node;
         let swings = match steering {
@@ -268,7 +267,7 @@ impl<S: Store> Core<S> {
         }
         node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
-            node.alarm = Some((why, now + BRAKE));
+            node.supply.alarms(why, now);
         }
         node.last = Some((reading, now));
         self.check_node();
@@ -288,14 +287,14 @@ impl<S: Store> Core<S> {
     fn drawings(&self) -> BTreeMap<usize, Drawing> {
         let drawing = |(device, unit): (usize, &Unit)| {
             let most = self.actuator.counts(device);
-            let has_told = unit.device.reading.is_some_and(|it| it.power.is_some());
+            let has_told = unit.readings.last().is_some_and(|it| it.power.is_some());
             let told = self.fresh_reading(unit).and_then(|it| {
                 let power = it.power.filter(|it| it.is_finite() && *it >= Watts::ZERO)?;
                 let energy = it.energy.filter(|energy| energy.is_finite());
                 let counter = energy.map(|energy| Counter {
                     energy,
-                    asked: unit.read_at,
-                    answered: unit.answered_at,
+                    asked: unit.readings.asked(),
+                    answered: unit.readings.answered(),
                 });
                 Some(Drawing::Told {
                     power,
@@ -312,20 +311,18 @@ impl<S: Store> Core<S> {
     /// Once a second, and at each reading of the BMC: updates limit, alarm and budget.
     pub(crate) fn check_node(&mut self) {
         let drawings = self.drawings();
-        self.node.drawn.add(&drawings, self.now);
-        let short = self.node_alarm().map(str::to_owned);
-        match (self.node.alarmed, &short) {
-            (false, Some(why)) => {
+        self.node.drawn.add(&drawings, self.now());
+        match self.node.supply.news(self.now()) {
+            Some(News::Short(why)) => {
                 let text = format!("the node is short of power, no cap of it rises: {why}");
                 self.note(Note::warning(EventKind::Fault, text));
             }
-            (true, None) => {
+            Some(News::ShortNoMore) => {
                 let text = "nothing says any longer that the node is short of power";
                 self.note(Note::info(EventKind::Fault, text));
             }
-            _ => {}
+            None => {}
         }
-        self.node.alarmed = short.is_some();
         self.bind();
         self.tell_unbound();
     }
@@ -334,8 +331,8 @@ impl<S: Store> Core<S> {
     fn tell_unbound(&mut self) {
         let unbound = self.node_limit().is_some() && self.lacks_reserve();
         let before = self.node.unbound.filter(|_| unbound);
-        let (since, told) = before.unwrap_or((self.now, false));
-        let tells = unbound && !told && self.now >= since + UNBOUND;
+        let (since, told) = before.unwrap_or((self.now(), false));
+        let tells = unbound && !told && self.now() >= since + UNBOUND;
         self.node.unbound = unbound.then_some((since, told || tells));
         if tells {
             self.out.error("node_budget", "");
@@ -354,14 +351,7 @@ impl<S: Store> Core<S> {
     /// The node's present power.
     pub(crate) fn node_power(&self) -> Option<Watts> {
         let (last, at) = self.node.last.as_ref()?;
-        last.power.filter(|_| self.now < *at + STALE)
-    }
-
-    /// Why the node is short of power now, as far as its BMC tells. An alarm counts for as long as a power brake
-    /// does after it was last told, so that a supply that comes and goes does not let caps rise.
-    pub(crate) fn node_alarm(&self) -> Option<&str> {
-        let (why, until) = self.node.alarm.as_ref()?;
-        (self.now < *until).then_some(why)
+        last.power.filter(|_| self.now() < *at + STALE)
     }
 
     /// Power of other parts than GPUs and CPUs: as configured, or as measured if that is more.
@@ -512,7 +502,7 @@ impl<S: Store> Core<S> {
         if last.is_none() && self.config.node.budget.is_none() {
             return None;
         }
-        let fresh = last.filter(|(_, at)| self.now < *at + STALE);
+        let fresh = last.filter(|(_, at)| self.now() < *at + STALE);
         let fresh = fresh.map(|(reading, _)| reading);
         Some(NodePower {
             source: fresh.map(|it| it.source.clone()),
@@ -521,7 +511,7 @@ impl<S: Store> Core<S> {
             inlet: fresh.and_then(|it| it.inlet),
             supplies: fresh.and_then(|it| it.supplies),
             failed: fresh.and_then(|it| it.failed),
-            alarm: self.node_alarm().map(str::to_owned),
+            alarm: self.node.supply.alarm(self.now()).map(str::to_owned),
             reserve: self.reserve(),
             budget: self.node_limit(),
             bound: self.node.bound,

@@ -3,10 +3,12 @@
 //!
 //! - [`view`]: the input;
 //! - [`share`]: caps nearest to the wanted ones, within limits, the power of planned clocks, and a budget;
-//! - [`room`]: where devices hold, or may hold, more than was planned for, the others make room.
+//! - [`room`]: where devices hold, or may hold, more than was planned for, the others make room;
+//! - [`targets`]: the last plan, and how far devices that rise to it may have come.
 
 mod room;
 mod share;
+mod targets;
 mod view;
 mod why;
 
@@ -15,6 +17,7 @@ use litd_policies::{Actuator, Limits, Rises, to_the_microwatt};
 use litd_units::Watts;
 
 pub(crate) use share::{kept, project};
+pub(crate) use targets::Targets;
 pub(crate) use view::{
     Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
     socket_part,

@@ -10,7 +10,7 @@ use super::*;
 const FLOOR: f64 = 300.0;
 const CEILING: f64 = 700.0;
 
-fn gpu(held: f64) -> DeviceView {
+pub(super) fn gpu(held: f64) -> DeviceView {
     let held = Watts(held);
     DeviceView {
         is_gpu: true,
@@ -136,7 +136,7 @@ fn let_go(held: f64, is_held: bool) -> DeviceView {
     }
 }
 
-fn view(doing: Doing, budget: Option<f64>, devices: Vec<DeviceView>) -> View {
+pub(super) fn view(doing: Doing, budget: Option<f64>, devices: Vec<DeviceView>) -> View {
     let found = devices.iter().filter(|unit| unit.is_gpu);
     let found: Watts = found.map(DeviceView::came_with).sum();
     View {

@@ -81,7 +81,7 @@ impl<S: Store> Core<S> {
         if !self.is_held(name) {
             return self.end_hold_out(name);
         }
-        let (now, policy, rules) = (self.now, self.policy(), self.config.trial.clone());
+        let (now, policy, rules) = (self.now(), self.policy(), self.config.trial.clone());
         let Some(job) = self.jobs.get(name) else {
             return;
         };
@@ -108,7 +108,12 @@ impl<S: Store> Core<S> {
             Phase::Off => {
                 out.round = out.round.wrapping_add(1);
                 let away = seconds(rules.block_seconds) + settle;
-                let next = pause(rules.hold_out, away, self.started.0 as u64, out.round);
+                let next = pause(
+                    rules.hold_out,
+                    away,
+                    self.rounds.started().0 as u64,
+                    out.round,
+                );
                 out.phase = next.map_or(Phase::Off, |next| Phase::Pause(now + next));
             }
         }
@@ -131,7 +136,7 @@ impl<S: Store> Core<S> {
         let (gauges, gpus) = self.gauges(job);
         let settle = seconds(self.settle_seconds(job));
         let rising = matches!(job.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
-        let (now, node, rules) = (self.now, self.node_power(), self.config.trial.clone());
+        let (now, node, rules) = (self.now(), self.node_power(), self.config.trial.clone());
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -201,13 +206,13 @@ impl<S: Store> Core<S> {
             Phase::Off => "the job is not settled".to_owned(),
             Phase::Pause(until) => format!(
                 "the next comparison begins in {:.0} min",
-                (*until - self.now).as_secs_f64().max(0.0) / 60.0
+                (*until - self.now()).as_secs_f64().max(0.0) / 60.0
             ),
             Phase::Measures { meter, done } => format!(
                 "block {} of 3 ({}), {}",
                 done.len() + 1,
                 meter.arm().letter(),
-                meter.progress(self.now, &self.config.trial)
+                meter.progress(self.now(), &self.config.trial)
             ),
         };
         Some(HoldOutStatus {

@@ -178,7 +178,7 @@ impl<S: Store> Core<S> {
 
     /// A job counts its iterations anew: the block under way is dropped.
     pub(crate) fn trial_restarted(&mut self, name: &str) {
-        let now = self.now;
+        let now = self.now();
         if let Some(run) = &mut self.trials.run {
             run.disturb(name, now);
         }
@@ -235,12 +235,12 @@ impl<S: Store> Core<S> {
     fn gauges(&self, job: &Job) -> (Vec<Gauge>, usize) {
         let gauge = |device: usize| {
             let unit = self.devices.get(device);
-            let reading = unit.and_then(|unit| unit.device.reading);
+            let reading = unit.and_then(|unit| unit.readings.last());
             let settled = self.actuator.is_settled(device);
             Gauge {
                 energy: reading.and_then(|reading| reading.energy),
                 power: reading.and_then(|reading| reading.power),
-                at: unit.map_or(Nanos::ZERO, |unit| unit.read_at),
+                at: unit.map_or(Nanos::ZERO, |unit| unit.readings.asked()),
                 held: self.actuator.held(device).filter(|_| settled),
             }
         };
@@ -253,7 +253,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return Some("its job has ended".to_owned());
         };
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return Some("litd is stopping".to_owned());
         }
         if let Some(why) = job.control.suspended() {

@@ -165,7 +165,7 @@ impl<S: Store> Core<S> {
                 report.blocks + 1,
                 report.design.blocks(),
                 meter.arm().letter(),
-                meter.progress(self.now, &self.config.trial)
+                meter.progress(self.now(), &self.config.trial)
             ),
             _ => String::new(),
         };
@@ -270,7 +270,7 @@ impl<S: Store> Core<S> {
         };
         let (gauges, gpus) = self.gauges(job);
         let rising = matches!(job.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
-        let (now, node) = (self.now, self.node_power());
+        let (now, node) = (self.now(), self.node_power());
         let rules = &self.config.trial;
         let Some(run) = &mut self.trials.run else {
             return;
@@ -297,7 +297,7 @@ impl<S: Store> Core<S> {
 
     /// Has the caps of the next block's arm held, if no block is under way.
     fn next_block(&mut self) {
-        let now = self.now;
+        let now = self.now();
         let Some(run) = &mut self.trials.run else {
             return;
         };

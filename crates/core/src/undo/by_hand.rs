@@ -301,7 +301,7 @@ impl<S: Store> Core<S> {
     /// The write of an override has ended. If the device does not hold the override, that is reported, and the cap
     /// found is restored.
     pub(crate) fn wrote_by_hand(&mut self, device: usize, held: Result<Watts, String>) {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -330,7 +330,7 @@ impl<S: Store> Core<S> {
             let held = held.filter(|_| !self.actuator.is_writing(device));
             let holds = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
             if unit.back().is_some_and(holds) {
-                unit.by_hand.seen_back(unit.read_at);
+                unit.by_hand.seen_back(unit.readings.asked());
             }
             let Some(cap) = unit.by_hand.asked().filter(|&cap| holds(cap)) else {
                 continue;
@@ -353,7 +353,7 @@ impl<S: Store> Core<S> {
     /// Whether a cap that has turned up is a failed override which its driver has done late: then the cap found is
     /// restored.
     pub(crate) fn landed_by_hand(&mut self, device: usize, cap: Watts) -> bool {
-        let now = self.now;
+        let now = self.now();
         let Some(unit) = self.devices.get_mut(device) else {
             return false;
         };
@@ -379,7 +379,7 @@ impl<S: Store> Core<S> {
     /// An override is reported as failed before it has settled; returns its cap. If its driver may still set it, the
     /// journal has it: whoever comes after a crash restores the cap found.
     pub(crate) fn fail_by_hand(&mut self, device: usize, why: String) -> Option<Watts> {
-        let now = self.now;
+        let now = self.now();
         let unit = self.devices.get_mut(device)?;
         let cap = unit.by_hand.fail(now, why)?;
         if self.actuator.is_writing(device) {
@@ -418,7 +418,7 @@ impl Unit {
 
     /// The cap to restore when litd ends: the cap found, or the nearest that the driver still takes.
     pub(crate) fn back(&self) -> Option<Watts> {
-        let held = self.device.reading.map(|reading| reading.cap);
+        let held = self.readings.cap();
         let nearest = |found| self.device.range.nearest(found, held);
         self.found.map(nearest)
     }

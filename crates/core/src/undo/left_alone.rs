@@ -48,19 +48,52 @@ fn name(unit: &Unit) -> String {
     }
 }
 
-/// The key under which a device already has an entry, or else its own. A driver in trouble tells no serial number
-/// at first, and may have told one before: until it does, the entry of its address counts.
-fn kept_as(kept: &BTreeMap<String, LeftAlone>, unit: &Unit) -> String {
-    let (name, address) = (name(unit), unit.address());
-    let of_address = |it: &&String| match it.strip_prefix(address) {
-        Some("") => true,
-        Some(serial) => unit.device.identity.serial.is_none() && serial.starts_with(' '),
-        None => false,
-    };
-    let other = || kept.keys().find(of_address).cloned();
-    match kept.contains_key(&name) {
-        true => name,
-        false => other().unwrap_or(name),
+/// The devices that are left alone, by address and serial number.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct AllLeftAlone(BTreeMap<String, LeftAlone>);
+
+impl AllLeftAlone {
+    /// Why a device is left alone; `None` if it is not.
+    pub fn of(&self, unit: &Unit) -> Option<LeftAlone> {
+        self.0.get(&self.key(unit)).copied()
+    }
+
+    /// litd takes a device again. Returns whether it was left alone.
+    pub fn take(&mut self, unit: &Unit) -> bool {
+        self.0.remove(&self.key(unit)).is_some()
+    }
+
+    /// A device is left alone or not, as its standing is, and holds `held`. Returns whether its entry has changed.
+    pub fn follow(&mut self, unit: &Unit, held: Option<Watts>) -> bool {
+        if unit.standing.is_ours() && self.0.is_empty() {
+            // The usual case: the device has no entry, and needs none.
+            return false;
+        }
+        let key = self.key(unit);
+        let before = self.0.get(&key).copied();
+        let kept = LeftAlone::of(unit, held, before);
+        match kept {
+            Some(kept) => self.0.insert(key, kept),
+            None => self.0.remove(&key),
+        };
+        kept != before
+    }
+
+    /// The key under which a device already has an entry, or else its own. A driver in trouble tells no serial number
+    /// at first, and may have told one before: until it does, the entry of its address counts.
+    fn key(&self, unit: &Unit) -> String {
+        let (name, address) = (name(unit), unit.address());
+        let of_address = |it: &&String| match it.strip_prefix(address) {
+            Some("") => true,
+            Some(serial) => unit.device.identity.serial.is_none() && serial.starts_with(' '),
+            None => false,
+        };
+        let other = || self.0.keys().find(of_address).cloned();
+        match self.0.contains_key(&name) {
+            true => name,
+            false => other().unwrap_or(name),
+        }
     }
 }
 
@@ -88,7 +121,7 @@ impl<S: Store> Core<S> {
     /// A device was read for the first time, and holds `cap`.
     pub(crate) fn recall_left_alone(&mut self, device: usize, cap: Watts) {
         // A litd that stops restores every cap that it owes, whoever owns the device.
-        let is_left = self.stopping.is_some() && self.is_journaled(device);
+        let is_left = self.authority.is_stopping() && self.is_journaled(device);
         if is_left || !self.recall_let_go(device) {
             self.recall_foreign(device, cap);
         }
@@ -96,8 +129,7 @@ impl<S: Store> Core<S> {
 
     fn kept_of(&self, device: usize) -> Option<LeftAlone> {
         let unit = self.devices.get(device)?;
-        let kept = &self.condition.left_alone;
-        kept.get(&kept_as(kept, unit)).copied()
+        self.condition.left_alone.of(unit)
     }
 
     /// Whether a device's users had it released by command, for whatever other reasons it was released, too.
@@ -144,43 +176,86 @@ impl<S: Store> Core<S> {
 
     /// litd takes a device again: its entry is removed, also where this litd dies before it has read the device.
     pub(crate) fn leave_alone_no_more(&mut self, device: usize) {
-        let kept = &mut self.condition.left_alone;
-        let name = self.devices.get(device).map(|unit| kept_as(kept, unit));
-        let kept = name.and_then(|name| kept.remove(&name));
-        if kept.is_some() {
+        let unit = self.devices.get(device);
+        if unit.is_some_and(|unit| self.condition.left_alone.take(unit)) {
             self.save_condition();
         }
     }
 
     /// Keeps the entries for the next start, where they have changed. `litd restore` keeps none.
     pub(crate) fn keep_left_alone(&mut self) {
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return;
         }
         let mut changed = false;
         for (device, unit) in self.devices.iter() {
-            if unit.standing.is_ours() && self.condition.left_alone.is_empty() {
-                // The usual case: the device has no entry, and needs none.
-                continue;
-            }
-            let name = kept_as(&self.condition.left_alone, unit);
-            let before = self.condition.left_alone.get(&name).copied();
-            let kept = LeftAlone::of(unit, self.actuator.held(device), before);
-            if kept == before {
-                continue;
-            }
-            changed = true;
-            match kept {
-                Some(kept) => {
-                    self.condition.left_alone.insert(name, kept);
-                }
-                None => {
-                    self.condition.left_alone.remove(&name);
-                }
-            }
+            let held = self.actuator.held(device);
+            changed |= self.condition.left_alone.follow(unit, held);
         }
         if changed {
             self.save_condition();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use litd_power::{DeviceKind, Reading};
+    use litd_units::Nanos;
+
+    use super::*;
+    use crate::devices::all::tests::device;
+
+    /// A GPU that was read, with this serial number.
+    fn gpu(serial: Option<&str>) -> Unit {
+        let mut unit = Unit::new("gpu0".to_owned(), device(DeviceKind::Gpu, "0000:05:00.0"));
+        unit.device.identity.serial = serial.map(str::to_owned);
+        unit.readings.comes(Reading::default(), Nanos(0), Nanos(0));
+        unit
+    }
+
+    /// The same with a foreign cap.
+    fn foreign(serial: Option<&str>) -> Unit {
+        let mut unit = gpu(serial);
+        unit.standing.take();
+        unit
+    }
+
+    #[test]
+    fn a_foreign_cap_is_kept_until_litd_takes_the_device_again() {
+        let mut all = AllLeftAlone::default();
+        assert!(!all.follow(&gpu(None), Some(Watts(700.0))));
+        assert!(all.follow(&foreign(None), Some(Watts(500.0))));
+        assert!(!all.follow(&foreign(None), Some(Watts(500.0))));
+        // While nobody knows what it holds the entry stays.
+        assert!(!all.follow(&foreign(None), None));
+        assert_eq!(all.of(&gpu(None)), Some(LeftAlone::Foreign(Watts(500.0))));
+        assert!(all.follow(&gpu(None), Some(Watts(500.0))));
+        assert_eq!(all.of(&gpu(None)), None);
+        all.follow(&foreign(None), Some(Watts(500.0)));
+        assert!(all.take(&gpu(None)) && !all.take(&gpu(None)));
+    }
+
+    #[test]
+    fn a_device_that_was_not_read_keeps_its_entry() {
+        let mut all = AllLeftAlone::default();
+        all.follow(&foreign(None), Some(Watts(500.0)));
+        let mut unread = gpu(None);
+        unread.readings.forget_last();
+        assert!(!all.follow(&unread, None));
+        assert!(all.of(&unread).is_some());
+    }
+
+    #[test]
+    fn an_entry_is_the_parts_and_counts_for_its_address_while_no_serial_number_is_told() {
+        let mut all = AllLeftAlone::default();
+        all.follow(&foreign(Some("1")), Some(Watts(500.0)));
+        assert!(all.of(&gpu(Some("1"))).is_some());
+        assert!(all.of(&gpu(None)).is_some());
+        assert_eq!(all.of(&gpu(Some("2"))), None);
+        // One that was made without a serial number is that of its address, whichever is told later.
+        let mut all = AllLeftAlone::default();
+        all.follow(&foreign(None), Some(Watts(500.0)));
+        assert!(all.of(&gpu(Some("2"))).is_some());
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod by_hand;
 pub(crate) mod left_alone;
+pub(crate) mod predecessor;
 pub(crate) mod progress;
 pub(crate) mod release;
 
@@ -11,7 +12,8 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
-use crate::devices::{Landing, Source, Unit};
+use crate::devices::Unit;
+use crate::devices::landing::Landing;
 use crate::journal::{Entry, Recovered, Undo};
 use crate::learned::Key;
 use crate::plan::DUST;
@@ -19,45 +21,9 @@ use crate::record::Note;
 use crate::store::Store;
 use crate::writer::Undone;
 
-/// A write that a predecessor had under way when it died is done within this time. Only if the device holds
-/// another cap than the predecessor's last one may that write be as late as any other ([`LATE`]), which only a
-/// litd that goes on waits for.
-const LANDING: Nanos = Nanos(2_000_000_000);
-
 /// A write that its driver called failed, or that it did not do, is done within this time, if ever: a GPU's
 /// firmware may carry it out long after its driver has stopped waiting.
 pub(crate) const LATE: Nanos = Nanos(30_000_000_000);
-
-/// A litd that died before this one was started.
-#[derive(Debug)]
-pub(crate) struct Predecessor {
-    /// Until then it may have had a call to a driver under way.
-    until: Nanos,
-    /// Whether a process of it was seen that waits for a driver.
-    hangs: bool,
-    /// The caps that it may have asked for last, other than the one found, for each device in its journal.
-    caps: Vec<(String, Vec<Watts>)>,
-    /// The devices whose clocks it may have asked to lock.
-    pub clocks: Vec<String>,
-}
-
-impl Predecessor {
-    /// One whose calls had ended by then, as far as is known.
-    pub fn ended(now: Nanos) -> Self {
-        Self {
-            until: now,
-            hangs: false,
-            caps: Vec::new(),
-            clocks: Vec::new(),
-        }
-    }
-}
-
-fn caps_of(entry: &Entry) -> Option<(String, Vec<Watts>)> {
-    let is_away = |cap: &Watts| !cap.is_same_cap(entry.found);
-    let caps: Vec<Watts> = entry.ours.iter().copied().filter(is_away).collect();
-    (!caps.is_empty()).then(|| (entry.address.clone(), caps))
-}
 
 impl<S: Store> Core<S> {
     /// Whether litd may have written a device since its cap was found.
@@ -72,12 +38,12 @@ impl<S: Store> Core<S> {
 
     /// A predecessor died with caps changed.
     pub(crate) fn recover(&mut self, recovered: Recovered) {
-        self.recovered = !recovered.entries.is_empty() || !self.writer.clocks().is_empty();
+        let locks_clocks = !self.writer.clocks().is_empty();
+        self.predecessor.has_left(&recovered.entries, locks_clocks);
         if let Some(damage) = &recovered.damaged {
             let text = format!("the undo journal was damaged: {damage}");
             self.note(Note::warning(EventKind::Fault, text));
         }
-        self.predecessor.caps = recovered.entries.iter().filter_map(caps_of).collect();
         for entry in recovered.entries {
             match self.devices.called(&entry.address) {
                 Some(device) => {
@@ -100,7 +66,7 @@ impl<S: Store> Core<S> {
     /// Waits for the caps that a device may still take by the journal, whatever the log says.
     fn expect_journaled(&mut self, device: usize, entry: &Entry) {
         let last = entry.ours.last();
-        let (now, latest) = (self.now, self.now + LATE);
+        let (now, latest) = (self.now(), self.now() + LATE);
         let late = self.writer.late(&entry.address);
         let late = late.filter(|it| it.until > now).map(|it| {
             let is_away = !entry.found.is_same_cap(it.cap);
@@ -120,13 +86,13 @@ impl<S: Store> Core<S> {
             return;
         };
         let address = entry.address.clone();
-        let Some(reading) = unit.device.reading else {
+        let Some(reading) = unit.readings.last() else {
             // The cap found is undone to later, once the device can be read.
             unit.found = Some(entry.found);
             return;
         };
-        let until = self.predecessor.until + LATE;
-        if self.now < until {
+        let until = self.predecessor.late_until();
+        if self.out.now() < until {
             let rounds = |cap: Watts| unit.rounds(cap, reading.cap);
             let late = Landing::of_predecessor(entry, reading.cap, rounds, until);
             unit.landing = Landing::merged(unit.landing.take(), late);
@@ -190,9 +156,9 @@ impl<S: Store> Core<S> {
                 };
                 self.note(note.device(&address));
                 // A failed write of the predecessor's may still be done, and replace it.
-                let now = self.now;
+                let now = self.now();
                 let fails = self.writer.late(&address).any(|late| late.until > now);
-                match same && (fails || self.predecessor.hangs) {
+                match same && (fails || self.predecessor.has_hung()) {
                     true => self.journal_over(device, Some(entry.found), held),
                     false => {
                         self.forget_entry(&address);
@@ -205,17 +171,16 @@ impl<S: Store> Core<S> {
     /// A process of a predecessor's waits for a driver, for however long: until half a minute after it has ended any
     /// cap in the journal that it left may turn up, and any lock of clocks that it had asked for.
     pub(crate) fn predecessor_hangs(&mut self) {
-        self.predecessor.hangs = true;
-        self.predecessor.until = self.now;
-        let until = self.now + LATE;
-        for (address, caps) in &self.predecessor.caps {
+        self.predecessor.hangs(self.now());
+        let until = self.predecessor.late_until();
+        for (address, caps) in self.predecessor.caps() {
             let device = self.devices.called(address);
             if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
-                let late = Landing::of_one_that_hangs(caps.clone(), until);
+                let late = Landing::of_one_that_hangs(caps.to_vec(), until);
                 unit.landing = Landing::merged(unit.landing.take(), Some(late));
             }
         }
-        for address in &self.predecessor.clocks {
+        for address in self.predecessor.clocks() {
             let device = self.devices.called(address);
             if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
                 unit.clocks.late_until(until);
@@ -223,30 +188,13 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether a predecessor's writes may still be under way: until then every cap in the journal may turn up.
-    pub(crate) fn may_land_late(&self) -> bool {
-        self.recovered && self.now < self.landed()
-    }
-
-    /// When the last write of a predecessor is done.
-    fn landed(&self) -> Nanos {
-        self.started + LANDING
-    }
-
-    /// Whether all writes that a predecessor had under way were done before a reading asked for at that time,
-    /// except for late ones.
-    pub(crate) fn predecessors_landed(&self, asked: Nanos) -> bool {
-        !self.recovered || asked >= self.landed()
-    }
-
     /// Whether the cap of a reading asked for at that time is final: no write of a predecessor's, and no failed
     /// write, can still be done.
     pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
-        let predecessors = self.predecessors_landed(asked);
-        let away = unit.landing.as_ref().filter(|landing| landing.is_away);
-        let since_stop = self.stopping.is_some_and(|it| asked >= it.since);
-        let is_wish = |it: &Landing| it.source == Source::Wish && since_stop;
-        predecessors && away.is_none_or(|it| asked >= it.until || is_wish(it))
+        let predecessors = self.predecessor.has_landed(asked);
+        let stopping = self.authority.stopping().since();
+        let late = unit.landing.as_ref();
+        predecessors && !late.is_some_and(|it| it.may_follow(asked, stopping))
     }
 
     /// A write was called failed, or was not done: the device may do it late all the same. Until that is over its
@@ -256,7 +204,7 @@ impl<S: Store> Core<S> {
         self.actuator.straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
-            let until = self.now + LATE;
+            let until = self.out.now() + LATE;
             let late = Landing::and(unit.landing.take(), wanted, !is_back, until);
             unit.landing = Some(match fails {
                 true => late.counting(wanted),
@@ -272,7 +220,7 @@ impl<S: Store> Core<S> {
     /// Tells the next litd of a failed write, whatever happens to the log and to the wall clock: also of a write
     /// that raises a cap to the one found, for which the others make room.
     fn journal_failed(&mut self, device: usize, wanted: Watts) {
-        let until = self.now + LATE;
+        let until = self.now() + LATE;
         if let Some(unit) = self.devices.get(device) {
             self.writer
                 .expect(unit.address(), wanted, until, &mut self.out);
@@ -295,7 +243,7 @@ impl<S: Store> Core<S> {
             let Some(device) = self.devices.called(&address).filter(|_| age < LATE) else {
                 continue;
             };
-            let until = self.now + LATE - age;
+            let until = self.now() + LATE - age;
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
@@ -339,11 +287,11 @@ impl<S: Store> Core<S> {
 
     /// A write of so long ago that it can't be done late any more is forgotten once the device was read since.
     pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
-        if self.recovered && asked >= self.landed() {
+        if self.predecessor.has_landed(asked) {
             self.actuator.expect_no_more(device);
         }
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.landing = unit.landing.take().filter(|landing| asked < landing.until);
+            unit.landing = unit.landing.take().filter(|late| !late.is_over(asked));
             if unit.landing.is_none() {
                 self.actuator.straggles_no_more(device);
             }
@@ -353,7 +301,7 @@ impl<S: Store> Core<S> {
     /// A predecessor's writes to closed devices, which are not read, are over once none can be late any more: from
     /// then on those devices count as all closed ones do.
     pub(crate) fn forget_late_of_closed(&mut self) {
-        if !self.recovered || self.now < self.predecessor.until + LATE {
+        if self.now() < self.predecessor.late_until() {
             return;
         }
         let closed = |unit: &Unit| {
@@ -375,7 +323,7 @@ impl<S: Store> Core<S> {
         };
         // Includes a device that was released and taken back since: its entry is another one.
         let late = unit.landing.as_ref();
-        let lands = late.is_some_and(|it| it.caps.iter().any(|late| late.is_same_cap(cap)));
+        let lands = late.is_some_and(|it| it.may_come(cap));
         if unit.standing.is_kept() {
             // The entry may be outdated, and still there because the disk failed: only late writes are litd's.
             return lands;
@@ -415,7 +363,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device).filter(|it| it.found != before) else {
             return;
         };
-        let job = unit.job.as_ref().and_then(|name| self.jobs.get(name));
+        let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         if let Some(job) = job.filter(|job| job.control.runs()) {
             let name = job.name.clone();
             self.plan_anew(&name);
@@ -426,7 +374,8 @@ impl<S: Store> Core<S> {
     /// a foreign cap, once no late write of litd's can follow. Entries that could not be removed are tried again
     /// once a second.
     pub(crate) fn tidy_journal(&mut self) {
-        if self.may_land_late() || self.writer.entries().is_empty() {
+        // Until a predecessor's writes have landed every cap in the journal may turn up.
+        if !self.predecessor.has_landed(self.now()) || self.writer.entries().is_empty() {
             return;
         }
         let journaled = self.devices.iter();
@@ -434,20 +383,18 @@ impl<S: Store> Core<S> {
         let (foreign, others): (Vec<_>, Vec<_>) =
             journaled.partition(|(_, unit)| unit.standing.is_kept() && unit.landing.is_none());
         let is_done = |&(device, unit): &(usize, &Unit)| {
-            let in_use = self.stopping.is_none() && self.is_moved(device);
+            let in_use = !self.authority.is_stopping() && self.is_moved(device);
             !in_use && self.is_back(device, unit)
         };
         let done = foreign
             .into_iter()
             .chain(others.into_iter().filter(is_done));
         let done: Vec<usize> = done.map(|(device, _)| device).collect();
-        if done == self.crossed_out {
-            return;
+        if self.writer.is_to_cross_out(&done) {
+            for device in done {
+                self.cross_out(device);
+            }
         }
-        for &device in &done {
-            self.cross_out(device);
-        }
-        self.crossed_out = done;
     }
 
     fn cross_out(&mut self, device: usize) {
@@ -469,23 +416,21 @@ impl<S: Store> Core<S> {
 
     /// Whether a device is known to hold its cap found, with no write under way.
     pub(crate) fn is_back(&self, device: usize, unit: &Unit) -> bool {
-        self.reads_back(device, unit) && self.has_landed(unit, unit.read_at)
+        self.reads_back(device, unit) && self.has_landed(unit, unit.readings.asked())
     }
 
     /// Whether a device holds its cap found, by a reading since litd began to stop, and its entry stays in the
     /// journal only because a late write may follow: a predecessor's, or one of this litd's, which is waited for
     /// as long as a stop may take.
     fn is_back_but_for_late(&self, device: usize, unit: &Unit) -> bool {
-        let Some((stopping, landing)) = self.stopping.zip(unit.landing.as_ref()) else {
+        let stopping = self.authority.stopping();
+        let times = stopping.since().zip(stopping.until());
+        let Some(((since, until), landing)) = times.zip(unit.landing.as_ref()) else {
             return false;
         };
-        let is_left = match landing.source {
-            Source::Wish => false,
-            Source::Log => true,
-            Source::Own => self.now >= stopping.until(),
-        };
-        let landed = self.predecessors_landed(unit.read_at);
-        is_left && unit.read_at >= stopping.since && landed && self.reads_back(device, unit)
+        let is_left = landing.is_left_behind(self.now() >= until);
+        let landed = self.predecessor.has_landed(unit.readings.asked());
+        is_left && unit.readings.asked() >= since && landed && self.reads_back(device, unit)
     }
 
     /// Whether a released device holds its cap found, by a reading since the release, and by another since litd

@@ -56,7 +56,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
-        let (now, held) = (self.now, self.actuator.held(device));
+        let (now, held) = (self.now(), self.actuator.held(device));
         let owed = self.may_open(device) || self.is_journaled(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -108,7 +108,7 @@ impl<S: Store> Core<S> {
             && let Some(let_go) = unit.standing.let_go_mut()
         {
             let_go.closed = Some(handles);
-            let_go.unseen_since = Some(self.now);
+            let_go.unseen_since = Some(self.out.now());
             // A suspect reading will not be repeated: no undo waits for it any longer.
             self.actuator.suspect_no_more(device);
         }
@@ -117,7 +117,7 @@ impl<S: Store> Core<S> {
     /// Closes released devices whose caps can't be restored, and takes back those that were released for long
     /// enough.
     pub(crate) fn check_let_go(&mut self) {
-        if self.stopping.is_some() {
+        if self.authority.is_stopping() {
             return;
         }
         let back = self.config.release.take_back_seconds;
@@ -134,9 +134,10 @@ impl<S: Store> Core<S> {
                 self.look_once_more(device, let_go);
                 continue;
             }
-            if !self.authority.is_off() && back > 0.0 && self.now >= let_go.since + seconds(back) {
+            if !self.authority.is_off() && back > 0.0 && self.now() >= let_go.since + seconds(back)
+            {
                 returning.push(device);
-            } else if self.now >= let_go.since + TRIES && self.may_open(device) {
+            } else if self.now() >= let_go.since + TRIES && self.may_open(device) {
                 self.give_up_cap(device);
             }
         }
@@ -150,7 +151,7 @@ impl<S: Store> Core<S> {
     /// opened again and read, so that a late write is undone. A device that its users had released is not opened:
     /// it may be about to be reset.
     fn look_once_more(&mut self, device: usize, let_go: LetGo) {
-        let now = self.now;
+        let now = self.now();
         let is_owed = self.is_journaled(device);
         let Some(unit) = self
             .devices
@@ -159,7 +160,7 @@ impl<S: Store> Core<S> {
         else {
             return;
         };
-        let is_over = unit.landing.as_ref().is_some_and(|it| now >= it.until);
+        let is_over = unit.landing.as_ref().is_some_and(|it| it.is_over(now));
         if let Some(let_go) = unit.standing.let_go_mut().filter(|_| is_over) {
             (let_go.closed, let_go.since, let_go.looked) = (None, now, now);
             self.devices.want_read(device);
@@ -196,8 +197,8 @@ impl<S: Store> Core<S> {
     fn waits_for_room(&self, device: usize) -> bool {
         let unit = self.devices.get(device);
         let let_go = unit.and_then(|unit| unit.standing.let_go());
-        let in_time = |it: LetGo| it.closed.is_none() && self.now < it.since + MAKES_ROOM;
-        if !let_go.is_some_and(in_time) || self.stopping.is_some() {
+        let in_time = |it: LetGo| it.closed.is_none() && self.now() < it.since + MAKES_ROOM;
+        if !let_go.is_some_and(in_time) || self.authority.is_stopping() {
             return false;
         }
         let is_unplanned = |most| self.actuator.most_of(device) < most;
@@ -293,7 +294,7 @@ impl<S: Store> Core<S> {
                 // The device may have been reset, have another driver or a foreign cap: until it has been read it
                 // counts with the most that it could hold, and its range is read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
-                    unit.device.reading = None;
+                    unit.readings.forget_last();
                     self.actuator.forget(device);
                 }
                 self.devices.ask_anew(device);
@@ -352,7 +353,7 @@ impl<S: Store> Core<S> {
             (Some(_), Some((_, since))) => Remains::Open(format!(
                 "its driver has not answered for {:.1} s, so its handle is open and its cap may \
                  not be back",
-                (self.now - since).as_secs_f64()
+                (self.now() - since).as_secs_f64()
             )),
             (Some(_), None) if self.waits_for_room(device) => Remains::Open(
                 "its cap is back, and it is open until the others' caps leave room for what it holds once it is closed"
@@ -368,7 +369,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
         let units = job.gpus().filter_map(|device| self.devices.get(device));
         let mut others = units
-            .filter(|unit| !unit.is_ours() || unit.opted_out)
+            .filter(|unit| !unit.is_ours() || unit.usage.has_opted_out())
             .peekable();
         // If no GPU was released, something else keeps the job from being steered.
         others.peek().is_some() && others.all(|unit| unit.standing.let_go().is_some())

@@ -28,6 +28,8 @@ pub(crate) struct Writer<S> {
     audit: Audit,
     /// The last write to each device, by a predecessor's log.
     asked: BTreeMap<String, Asked>,
+    /// The devices whose entries were to leave the journal in this round.
+    crossed_out: Vec<usize>,
     store: S,
 }
 
@@ -54,6 +56,7 @@ impl<S: Store> Writer<S> {
             trouble: None,
             audit: Audit::open(&log),
             asked: audit::asked_last(&log),
+            crossed_out: Vec::new(),
             store,
         };
         let left = Left {
@@ -153,6 +156,21 @@ impl<S: Store> Writer<S> {
     pub fn cross_out(&mut self, address: &str, out: &mut Outbox) -> bool {
         let outcome = self.journal.released(&mut self.store, address);
         !self.said(outcome, out)
+    }
+
+    /// The entries of these devices are to leave the journal. Returns whether that is to be tried now: entries that
+    /// could not be removed are tried again in the next round, or together with another device's.
+    pub fn is_to_cross_out(&mut self, devices: &[usize]) -> bool {
+        let is_new = self.crossed_out != devices;
+        if is_new {
+            self.crossed_out = devices.to_vec();
+        }
+        is_new
+    }
+
+    /// A round begins: entries that could not be removed are tried again.
+    pub fn crosses_out_anew(&mut self) {
+        self.crossed_out.clear();
     }
 
     /// Records that a device's clocks are about to be locked. Returns whether that failed.

@@ -1,0 +1,207 @@
+//! The node's condition: what outlives litd besides journal, log and learned caps, in one file. Its parts decide; here
+//! they are read, written and taken over.
+
+use std::io;
+
+use litd_api::EventKind;
+use litd_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::core::Core;
+use crate::devices::ailing::Needs;
+use crate::job::announced::Announced;
+use crate::node::rivals::Rivals;
+use crate::outbox::Outbox;
+use crate::record::Note;
+use crate::store::Store;
+use crate::undo::left_alone::AllLeftAlone;
+
+/// The version written, and the only one read.
+const VERSION: u64 = 1;
+
+/// How often the condition is written to disk although nothing is known to have changed: times that count up do.
+const SAVED: Nanos = Nanos(600_000_000_000);
+
+/// The node's condition, as kept on disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Condition {
+    #[serde(rename = "litd-condition")]
+    version: u64,
+    /// Whether the node is only observed because others set caps here.
+    #[serde(default, rename = "yielded")]
+    pub rivals: Rivals,
+    /// How long GPUs have needed more than others.
+    #[serde(default, rename = "gpus")]
+    pub needs: Needs,
+    /// Jobs that have begun, as their schedulers say, until the node boots.
+    #[serde(default, rename = "begun")]
+    pub announced: Announced,
+    /// Devices that litd leaves alone until it is told to take them again, until the node boots.
+    #[serde(default)]
+    pub left_alone: AllLeftAlone,
+    #[serde(default)]
+    boot: String,
+    #[serde(skip)]
+    saved: Nanos,
+    /// Whether the last write to disk failed: the list of devices left alone has to outlive litd.
+    #[serde(skip)]
+    is_unkept: bool,
+}
+
+impl Condition {
+    /// Reads what [`Condition::save`] wrote. A file that can't be read is started anew, and the second value says
+    /// why.
+    pub fn load(bytes: &[u8], boot_id: &str) -> (Self, Option<String>) {
+        let (mut condition, flaw) = Self::read(bytes);
+        if condition.boot != boot_id {
+            // After a boot those jobs have ended, and resets, upgrades and caps that were set are gone.
+            condition.announced = Announced::default();
+            condition.left_alone = AllLeftAlone::default();
+            boot_id.clone_into(&mut condition.boot);
+        }
+        (condition, flaw)
+    }
+
+    fn read(bytes: &[u8]) -> (Self, Option<String>) {
+        if bytes.is_empty() {
+            return (Self::default(), None);
+        }
+        match serde_json::from_slice::<Self>(bytes) {
+            Ok(read) if read.version == VERSION => (read, None),
+            Ok(read) => {
+                let text = format!("version {} is not known", read.version);
+                (Self::default(), Some(text))
+            }
+            Err(error) => (Self::default(), Some(error.to_string())),
+        }
+    }
+
+    fn save(&mut self, store: &mut impl Store) -> io::Result<()> {
+        self.version = VERSION;
+        self.needs.tidy();
+        store.replace_condition(&serde_json::to_vec(self)?)
+    }
+
+    /// Whether it is to be written now although nothing is known to have changed.
+    pub fn is_due(&self, now: Nanos) -> bool {
+        now >= self.saved + SAVED || self.is_unkept
+    }
+
+    /// Keeps it for the next start. A write that fails is tried again each second, and reported once. Returns whether
+    /// it is kept.
+    pub fn keep(&mut self, store: &mut impl Store, out: &mut Outbox) -> bool {
+        self.saved = out.now();
+        let nothing = Self {
+            boot: self.boot.clone(),
+            ..Self::default()
+        };
+        if *self == nothing {
+            return true;
+        }
+        let outcome = self.save(store);
+        let kept = outcome.is_ok();
+        let was_unkept = std::mem::replace(&mut self.is_unkept, !kept);
+        if let Err(error) = outcome {
+            out.error("condition", "");
+            if !was_unkept {
+                let text = format!("the node's condition can't be kept: {error}");
+                out.note(Note::warning(EventKind::Fault, text));
+            }
+        }
+        kept
+    }
+}
+
+/// Takes over the condition that another litd has kept in another place in this boot, when it had the devices:
+/// devices left alone, jobs that have begun, and whether the node is only observed. The entry there is then
+/// removed.
+///
+/// # Errors
+/// Either can't be read, or the own one can't be written.
+pub fn adopt_condition(
+    own: &mut impl Store,
+    other: &mut impl Store,
+    boot_id: &str,
+) -> io::Result<()> {
+    let theirs = other.load_condition()?;
+    let (theirs, _) = Condition::read(&theirs);
+    if theirs.boot != boot_id {
+        return Ok(());
+    }
+    let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
+    (mine.announced, mine.left_alone) = (theirs.announced, theirs.left_alone);
+    mine.rivals = theirs.rivals;
+    mine.needs.adopt(theirs.needs);
+    mine.save(own)?;
+    other.replace_condition(&[])
+}
+
+impl<S: Store> Core<S> {
+    /// Keeps the node's condition for the next start. Returns whether it is kept.
+    pub(crate) fn save_condition(&mut self) -> bool {
+        let store = self.writer.store_mut();
+        self.condition.keep(store, &mut self.out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    /// A file as litd writes it.
+    const FILE: &str = r#"{"litd-condition":1,"yielded":"others","gpus":{"a":{"seconds":9.0,"calm":0.0,"since":null}},"begun":{"slurm-1":{"since":5.0,"turn":1,"opt_out":true,"gpus":["a"]}},"left_alone":{"a":"released"},"boot":"one"}"#;
+
+    fn load(bytes: &str, boot: &str) -> (Condition, Option<String>) {
+        Condition::load(bytes.as_bytes(), boot)
+    }
+
+    #[test]
+    fn the_form_on_disk_is_kept() {
+        let (mut condition, flaw) = load(FILE, "one");
+        assert_eq!(flaw, None);
+        let mut store = MemoryStore::default();
+        let mut out = Outbox::new(Nanos(1), 0.0);
+        assert!(condition.keep(&mut store, &mut out));
+        assert_eq!(String::from_utf8(store.condition).unwrap(), FILE);
+    }
+
+    #[test]
+    fn a_boot_ends_jobs_and_frees_devices_and_nothing_else() {
+        let (condition, _) = load(FILE, "two");
+        assert!(condition.announced.status().is_empty());
+        assert_eq!(condition.left_alone, AllLeftAlone::default());
+        assert_eq!(condition.rivals.why_yielded(), Some("others"));
+    }
+
+    #[test]
+    fn a_file_that_is_damaged_or_newer_is_begun_anew_with_the_reason() {
+        let (condition, flaw) = load("{", "one");
+        assert!(flaw.is_some() && condition.rivals.why_yielded().is_none());
+        let (_, flaw) = load(&FILE.replace(":1,\"yielded", ":2,\"yielded"), "one");
+        assert_eq!(flaw.as_deref(), Some("version 2 is not known"));
+        assert_eq!(load("", "one").1, None);
+    }
+
+    #[test]
+    fn what_another_litd_kept_in_this_boot_is_taken_over_and_is_gone_there() {
+        for (boot, adopted) in [("one", true), ("two", false)] {
+            let (mut own, mut other) = (MemoryStore::default(), MemoryStore::default());
+            other.condition = FILE.as_bytes().to_vec();
+            adopt_condition(&mut own, &mut other, boot).unwrap();
+            assert_eq!(
+                (!own.condition.is_empty(), other.condition.is_empty()),
+                (adopted, adopted)
+            );
+        }
+    }
+
+    #[test]
+    fn it_is_written_again_after_ten_minutes() {
+        let (mut condition, _) = load(FILE, "one");
+        let at = |seconds: i64| Nanos(seconds * 1_000_000_000);
+        let mut out = Outbox::new(at(5), 0.0);
+        condition.keep(&mut MemoryStore::default(), &mut out);
+        assert!(!condition.is_due(at(604)) && condition.is_due(at(605)));
+    }
+}

@@ -1,0 +1,292 @@
+//! All devices of the node, those that litd manages and those that it does not: their names, and the requests that go
+//! to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use litd_power::{DeviceKind, Operation};
+use litd_units::{Nanos, Watts};
+
+use crate::devices::Unit;
+use crate::event::{Device, DeviceId, Effect};
+use crate::outbox::Outbox;
+
+/// More than any present GPU takes. An unmanaged GPU counts with it where no GPU of the node has told its range.
+const UNTOLD: Watts = Watts(1500.0);
+
+/// All devices.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    units: Vec<Unit>,
+    /// GPUs on the bus that litd does not manage, by address.
+    unmanaged: BTreeSet<String>,
+}
+
+impl Devices {
+    pub fn new(inventory: Vec<Device>) -> Self {
+        let (mut gpus, mut cpus) = (0, 0);
+        let mut unit = |device: Device| {
+            let (prefix, count) = match device.identity.kind {
+                DeviceKind::Gpu => ("gpu", &mut gpus),
+                DeviceKind::Cpu => ("cpu", &mut cpus),
+            };
+            let name = format!("{prefix}{count}");
+            *count += 1;
+            Unit::new(name, device)
+        };
+        Self {
+            units: inventory.into_iter().map(&mut unit).collect(),
+            unmanaged: BTreeSet::new(),
+        }
+    }
+
+    pub fn get(&self, device: usize) -> Option<&Unit> {
+        self.units.get(device)
+    }
+
+    pub fn get_mut(&mut self, device: usize) -> Option<&mut Unit> {
+        self.units.get_mut(device)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Unit)> {
+        self.units.iter().enumerate()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Unit)> {
+        self.units.iter_mut().enumerate()
+    }
+
+    pub fn gpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
+        self.iter().filter(|(_, unit)| unit.is_gpu())
+    }
+
+    pub fn cpus(&self) -> impl Iterator<Item = (usize, &Unit)> {
+        self.iter().filter(|(_, unit)| !unit.is_gpu())
+    }
+
+    /// The device with this address or UUID.
+    pub fn called(&self, name: &str) -> Option<usize> {
+        let mut units = self.iter();
+        units.find_map(|(device, unit)| unit.is_called(name).then_some(device))
+    }
+
+    /// The device with this address, UUID or short name.
+    pub fn known_as(&self, name: &str) -> Option<usize> {
+        let by_name = || self.units.iter().position(|unit| unit.name == name);
+        self.called(name).or_else(by_name)
+    }
+
+    /// The GPU with a scheduler's number, if litd manages it: schedulers count all GPUs of the bus, also those
+    /// that did not answer when litd looked for devices.
+    pub fn gpu_on_the_bus(&self, number: usize) -> Option<usize> {
+        let ours = self.gpus();
+        let ours = ours.map(|(device, unit)| (unit.address(), Some(device)));
+        let others = self.unmanaged.iter().map(|it| (it.as_str(), None));
+        let all: BTreeMap<&str, Option<usize>> = others.chain(ours).collect();
+        all.into_values().nth(number)?
+    }
+
+    /// These GPUs are on the bus and not managed, by address. Returns those of them that were not before.
+    pub fn has_unmanaged(&mut self, addresses: BTreeSet<String>) -> Vec<String> {
+        let before = std::mem::replace(&mut self.unmanaged, addresses);
+        self.unmanaged.difference(&before).cloned().collect()
+    }
+
+    /// The GPUs on the bus that litd does not manage, by address.
+    pub fn unmanaged(&self) -> &BTreeSet<String> {
+        &self.unmanaged
+    }
+
+    /// The watts that each unmanaged GPU may hold: as many as any GPU of the node takes, as far as drivers have told.
+    pub fn most_of_any_gpu(&self) -> Watts {
+        let ranges = self.gpus().map(|(_, unit)| unit.device.range.last());
+        let highest = ranges.flatten().map(|range| range.highest);
+        highest.reduce(Watts::max).unwrap_or(UNTOLD)
+    }
+
+    /// Whether a device is doing nothing.
+    pub fn is_free(&self, device: usize) -> bool {
+        let free = |unit: &Unit| unit.answering.is_free() && !unit.unbelieved.is_suspect();
+        self.get(device).is_some_and(free)
+    }
+
+    /// Whether an administrator had a device released: its handles are to stay closed.
+    pub fn is_released(&self, device: usize) -> bool {
+        self.get(device)
+            .is_some_and(|unit| unit.standing.let_go().is_some())
+    }
+
+    /// A released device whose cap could not be restored is tried once more: the other devices' caps are no longer
+    /// in the way.
+    pub fn try_once_more(&mut self) {
+        for let_go in self
+            .units
+            .iter_mut()
+            .filter_map(|unit| unit.standing.let_go_mut())
+        {
+            let_go.given_up = false;
+        }
+    }
+
+    pub fn want_read(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.answering.want_read();
+        }
+    }
+
+    pub fn want_identity(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.answering.want_identity();
+        }
+    }
+
+    /// A device's range may have changed: the driver is asked, and nothing is written before it has answered.
+    pub fn ask_anew(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.device.range.ask_anew();
+            unit.answering.want_identity();
+        }
+    }
+
+    pub fn want_holders(&mut self, device: usize) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.answering.want_holders();
+        }
+    }
+
+    /// Closes a device if it is `open`, and drops every other request: asking would open it again.
+    pub fn want_closed(&mut self, device: usize, open: bool) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.answering.want_closed(open);
+        }
+    }
+
+    /// Has a free device do an operation.
+    pub fn begin(&mut self, device: usize, operation: Operation, now: Nanos, out: &mut Outbox) {
+        if let Some(unit) = self.get_mut(device) {
+            unit.answering.begins(operation, now);
+            unit.clocks.had_turn = false;
+            if let Some(let_go) = unit.standing.let_go_mut() {
+                let_go.closed = None;
+            }
+            let device = DeviceId(device);
+            out.push(Effect::Device { device, operation });
+        }
+    }
+
+    /// Has all free devices do their next operations.
+    pub fn begin_wanted(&mut self, now: Nanos, out: &mut Outbox) {
+        for device in 0..self.units.len() {
+            let unit = self.get_mut(device);
+            if let Some(operation) = unit.and_then(|it| it.answering.take_wanted()) {
+                self.begin(device, operation, now, out);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use litd_power::{CapRange, Identity, ReadBack, Sharing};
+
+    use super::*;
+    use crate::devices::range::Range;
+
+    /// A device that was not read yet, whose driver has told a range of 200 W to 700 W.
+    pub(crate) fn device(kind: DeviceKind, address: &str) -> Device {
+        let range = CapRange {
+            lowest: Watts(200.0),
+            highest: Watts(700.0),
+            default: Watts(700.0),
+            resolution: Watts(1.0),
+        };
+        Device {
+            identity: Identity {
+                kind,
+                address: address.to_owned(),
+                uuid: (kind == DeviceKind::Gpu).then(|| format!("GPU-{address}")),
+                serial: None,
+                model: "model".to_owned(),
+                driver: "driver".to_owned(),
+                backend: "simulated".to_owned(),
+                sharing: Sharing::default(),
+                read_back: ReadBack::default(),
+            },
+            range: range.into(),
+            reading: None,
+        }
+    }
+
+    /// Two GPUs and a CPU socket, as discovery may tell them.
+    pub(crate) fn node() -> Devices {
+        Devices::new(vec![
+            device(DeviceKind::Gpu, "0000:85:00.0"),
+            device(DeviceKind::Cpu, "cpu0"),
+            device(DeviceKind::Gpu, "0000:05:00.0"),
+        ])
+    }
+
+    fn addresses(of: &[&str]) -> BTreeSet<String> {
+        of.iter().map(|&address| address.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_device_is_known_by_address_uuid_and_short_name() {
+        let devices = node();
+        assert_eq!(devices.known_as("0000:05:00.0"), Some(2));
+        assert_eq!(devices.known_as("gpu-0000:85:00.0"), Some(0));
+        assert_eq!(devices.known_as("gpu1"), Some(2));
+        assert_eq!(devices.known_as("cpu0"), Some(1));
+        assert_eq!(devices.known_as("gpu2"), None);
+        assert_eq!(devices.called("gpu1"), None);
+    }
+
+    #[test]
+    fn schedulers_count_all_gpus_of_the_bus_by_address() {
+        let mut devices = node();
+        let numbered = |devices: &Devices| [0, 1, 2].map(|number| devices.gpu_on_the_bus(number));
+        assert_eq!(numbered(&devices), [Some(2), Some(0), None]);
+        devices.has_unmanaged(addresses(&["0000:45:00.0"]));
+        assert_eq!(numbered(&devices), [Some(2), None, Some(0)]);
+        // Once litd manages it, it counts once.
+        devices.has_unmanaged(addresses(&["0000:05:00.0"]));
+        assert_eq!(numbered(&devices), [Some(2), Some(0), None]);
+    }
+
+    #[test]
+    fn an_unmanaged_gpu_is_new_once() {
+        let mut devices = node();
+        assert_eq!(devices.has_unmanaged(addresses(&["a", "b"])), ["a", "b"]);
+        assert!(devices.has_unmanaged(addresses(&["b"])).is_empty());
+        assert_eq!(devices.has_unmanaged(addresses(&["a", "b"])), ["a"]);
+        assert_eq!(devices.unmanaged().len(), 2);
+    }
+
+    #[test]
+    fn an_unmanaged_gpu_counts_as_the_largest_of_the_node() {
+        let mut devices = node();
+        assert_eq!(devices.most_of_any_gpu(), Watts(700.0));
+        for device in [0, 2] {
+            devices.get_mut(device).unwrap().device.range = Range::NEVER_TOLD;
+        }
+        assert_eq!(devices.most_of_any_gpu(), UNTOLD);
+    }
+
+    #[test]
+    fn a_device_does_one_operation_at_a_time() {
+        let mut devices = node();
+        let mut out = Outbox::new(Nanos(0), 0.0);
+        devices.want_read(0);
+        devices.want_identity(0);
+        devices.begin_wanted(Nanos(0), &mut out);
+        devices.begin_wanted(Nanos(1), &mut out);
+        let begun = out.take();
+        assert!(matches!(
+            &begun[..],
+            [Effect::Device {
+                device: DeviceId(0),
+                ..
+            }]
+        ));
+        assert!(!devices.get(0).unwrap().answering.is_free());
+    }
+}
