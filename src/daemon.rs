@@ -292,6 +292,12 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
     }
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
+    if let Err(error) = found.numbers.keep(&directory) {
+        log::warn!(
+            "{}: the numbers of devices can't be kept: {error}: after a start without one of them others may have its number",
+            directory.display()
+        );
+    }
     // Whoever takes over writes the journal anew.
     state::damaged_journal(state);
     takeover::take_over(config, &locks)?;

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::Shell;
+use crate::numbers::Numbers;
 
 /// Why there are no devices.
 #[derive(Debug, Error)]
@@ -58,6 +59,8 @@ pub struct Found {
     pub inventory: Vec<Device>,
     /// The devices' threads.
     pub devices: Devices,
+    /// The numbers of these devices, and of those that were here since the node booted.
+    pub numbers: Numbers,
     /// All GPUs that were examined, by address, whether litd can use them or not.
     pub known: Vec<String>,
     /// The devices' answers, never more than operations under way.
@@ -103,9 +106,11 @@ pub async fn discover(shell: &Shell, patience: Duration) -> Result<Found, Discov
         reports: reports.clone(),
     };
     let mut inventory = Vec::with_capacity(domains.len());
+    let mut numbers = Numbers::read(&shell.locks());
     known.extend(domains.iter().map(|it| it.identity().address.clone()));
     for (index, domain) in domains.into_iter().enumerate() {
         inventory.push(Device {
+            number: numbers.of(domain.identity()),
             identity: domain.identity().clone(),
             range: Range::NEVER_TOLD,
             reading: None,
@@ -119,6 +124,7 @@ pub async fn discover(shell: &Shell, patience: Duration) -> Result<Found, Discov
         inventory,
         devices,
         known,
+        numbers,
         answers,
     })
 }

@@ -36,6 +36,7 @@ pub mod metrics;
 mod metrics_server;
 pub mod node_power;
 mod notify;
+pub mod numbers;
 mod owners;
 pub mod passed;
 pub mod ports;

@@ -41,6 +41,9 @@ pub enum Doubt {
 /// A device as the shell found it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Device {
+    /// Its number among the node's devices of its kind, by which it is called (`gpu3`). It stays the same until the
+    /// node boots.
+    pub number: usize,
     /// Identity of the device.
     pub identity: Identity,
     /// Range of its cap, as far as the driver tells.

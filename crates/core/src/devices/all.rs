@@ -23,18 +23,15 @@ pub(crate) struct Devices {
 
 impl Devices {
     pub fn new(inventory: Vec<Device>) -> Self {
-        let (mut gpus, mut cpus) = (0, 0);
-        let mut unit = |device: Device| {
-            let (prefix, count) = match device.identity.kind {
-                DeviceKind::Gpu => ("gpu", &mut gpus),
-                DeviceKind::Cpu => ("cpu", &mut cpus),
+        let unit = |device: Device| {
+            let prefix = match device.identity.kind {
+                DeviceKind::Gpu => "gpu",
+                DeviceKind::Cpu => "cpu",
             };
-            let name = format!("{prefix}{count}");
-            *count += 1;
-            Unit::new(name, device)
+            Unit::new(format!("{prefix}{}", device.number), device)
         };
         Self {
-            units: inventory.into_iter().map(&mut unit).collect(),
+            units: inventory.into_iter().map(unit).collect(),
             unmanaged: BTreeSet::new(),
         }
     }
@@ -76,13 +73,25 @@ impl Devices {
     }
 
     /// The GPU with a scheduler's number, if litd manages it: schedulers count all GPUs of the bus, also those
-    /// that did not answer when litd looked for devices.
+    /// that did not answer when litd looked for devices, and those that have fallen off it since the node booted.
     pub fn gpu_on_the_bus(&self, number: usize) -> Option<usize> {
         let ours = self.gpus();
         let ours = ours.map(|(device, unit)| (unit.address(), Some(device)));
         let others = self.unmanaged.iter().map(|it| (it.as_str(), None));
         let all: BTreeMap<&str, Option<usize>> = others.chain(ours).collect();
-        all.into_values().nth(number)?
+        let mut ours = all.into_values().enumerate();
+        ours.find_map(|(place, device)| {
+            let device = device?;
+            (place + self.gone_before(device) == number).then_some(device)
+        })
+    }
+
+    /// The GPUs with lower numbers than this one that are not here any more.
+    fn gone_before(&self, device: usize) -> usize {
+        let numbers = self.gpus().map(|(_, unit)| unit.device.number);
+        let numbers: BTreeSet<usize> = numbers.collect();
+        let own = self.get(device).map_or(0, |unit| unit.device.number);
+        own - numbers.range(..own).count()
     }
 
     /// These GPUs are on the bus and not managed, by address. Returns those of them that were not before.
@@ -200,6 +209,7 @@ pub(crate) mod tests {
             resolution: Watts(1.0),
         };
         Device {
+            number: 0,
             identity: Identity {
                 kind,
                 address: address.to_owned(),
@@ -221,7 +231,10 @@ pub(crate) mod tests {
         Devices::new(vec![
             device(DeviceKind::Gpu, "0000:85:00.0"),
             device(DeviceKind::Cpu, "cpu0"),
-            device(DeviceKind::Gpu, "0000:05:00.0"),
+            Device {
+                number: 1,
+                ..device(DeviceKind::Gpu, "0000:05:00.0")
+            },
         ])
     }
 
@@ -250,6 +263,27 @@ pub(crate) mod tests {
         // Once litd manages it, it counts once.
         devices.has_unmanaged(addresses(&["0000:05:00.0"]));
         assert_eq!(numbered(&devices), [Some(2), Some(0), None]);
+    }
+
+    /// A GPU has fallen off the bus and litd was started again: neither names nor schedulers' numbers move.
+    #[test]
+    fn a_gpu_that_is_gone_leaves_its_number() {
+        let gpu = |number, address| Device {
+            number,
+            ..device(DeviceKind::Gpu, address)
+        };
+        let mut devices = Devices::new(vec![
+            gpu(0, "0000:05:00.0"),
+            gpu(2, "0000:85:00.0"),
+            gpu(3, "0000:c5:00.0"),
+        ]);
+        assert_eq!(devices.known_as("gpu2"), Some(1));
+        let numbered =
+            |devices: &Devices| [0, 1, 2, 3].map(|number| devices.gpu_on_the_bus(number));
+        assert_eq!(numbered(&devices), [Some(0), None, Some(1), Some(2)]);
+        // One that did not answer at the first start, and has no number.
+        devices.has_unmanaged(addresses(&["0000:45:00.0"]));
+        assert_eq!(devices.gpu_on_the_bus(4), Some(2));
     }
 
     #[test]

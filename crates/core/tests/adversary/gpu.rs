@@ -31,6 +31,7 @@ pub enum Writes {
 
 #[derive(Debug, Clone)]
 pub struct Gpu {
+    number: usize,
     pub identity: Identity,
     pub range: CapRange,
     /// The cap that it holds.
@@ -64,6 +65,7 @@ pub fn found_at(gpus: usize, cap: f64) -> Vec<Gpu> {
 impl Gpu {
     fn new(index: usize, cap: f64) -> Self {
         Self {
+            number: index,
             identity: Identity {
                 kind: DeviceKind::Gpu,
                 address: format!("0000:{:02x}:00.0", index + 1),
@@ -129,6 +131,7 @@ impl Gpu {
             false => self.range.into(),
         };
         Device {
+            number: self.number,
             identity: self.told_identity(),
             range,
             reading: (!self.fails_reads && !self.hangs).then(|| self.reading()),

@@ -191,7 +191,9 @@ impl World {
             true => litd_core::Range::NEVER_TOLD,
             false => range.into(),
         };
+        let kinds = self.hw[..device].iter().map(|it| it.identity.kind);
         Some(Device {
+            number: kinds.filter(|&kind| kind == identity.kind).count(),
             identity,
             range,
             reading,

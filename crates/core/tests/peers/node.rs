@@ -109,6 +109,7 @@ fn identity(device: usize, kind: DeviceKind) -> Identity {
 /// Devices that hold these caps, and of which one may be silent.
 fn inventory(caps: &[Watts], gpus: usize, silent: Option<usize>) -> Vec<Device> {
     let device = |(device, &cap): (usize, &Watts)| Device {
+        number: device.checked_sub(gpus).unwrap_or(device),
         identity: identity(device, kind(device, gpus)),
         range: RANGE.into(),
         reading: (silent != Some(device)).then(|| reading(cap, 0.0)),
