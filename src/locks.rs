@@ -12,6 +12,7 @@
 //! /run/litd/devices/0000:85:00.0.journal-id   the journal's id
 //! /run/litd/devices/cpu0.short-term           what powercap has found of a socket's two limits
 //! /run/litd/devices/4711.hanging              a dead litd's process that still waits for a driver
+//! /run/litd/devices/0000:85:00.0.4712.child   locked by a back end's process while it sets the device's cap for a litd
 //! ```
 //!
 //! At every moment a link that has an id points to a journal with that id: the journal gets another id
@@ -446,7 +447,7 @@ pub fn limits_on_record(directory: &Path) -> Vec<String> {
 }
 
 /// Whether a running process has a device's lock in this directory.
-fn is_locked(directory: &Path, address: &str) -> bool {
+pub(crate) fn is_locked(directory: &Path, address: &str) -> bool {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())

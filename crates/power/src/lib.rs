@@ -13,6 +13,7 @@
 
 pub mod amdgpu;
 mod bus;
+mod child;
 mod discovery;
 mod domain;
 mod error;
@@ -30,6 +31,7 @@ mod sysfs;
 mod worker;
 
 pub use bus::{gpus_on_the_bus, lacks_a_cap, may_lack_a_cap};
+pub use child::Child;
 pub use discovery::{
     AmdBackEnd, Inventory, Notice, NvidiaBackEnd, Search, Severity, Source, discover,
     discover_in_parts, discover_within,

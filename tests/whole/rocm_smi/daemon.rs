@@ -1,16 +1,20 @@
 //! The whole daemon with `[hardware] amd = "rocm_smi"`.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use litd_api::Status;
-use litd_rig::Daemon;
+use litd_rig::{Daemon, Fault, Layout, Rig};
+use litd_rig_sysfs::{Board, Cpus, MI300X, Mount, obstacle};
+use litd_sim::Scenario;
 use litd_units::Watts;
 
 use super::node::{ADDRESSES, LITD, on_a_node};
 use super::processes;
 use super::stand_in::Library;
 use crate::control::ask;
+use crate::restore::restore;
 
 fn start(directory: &Path) -> Daemon {
     start_with("librocm_smi64.so.1".as_ref(), directory)
@@ -134,4 +138,114 @@ fn a_process_that_hangs_in_the_library_ends_with_the_daemon_too() {
     wait_for("a process that hangs", || library.hung().is_some());
     daemon.kill();
     processes::wait_for_end(library.hung().unwrap());
+}
+
+/// A driver that holds the calls to one of its files for as long as it likes, also those of processes that are killed.
+struct Driver {
+    rig: Rig,
+    mount: Mount,
+}
+
+impl Driver {
+    fn start() -> Option<Self> {
+        if let Some(why) = obstacle() {
+            eprintln!("SKIPPED: {why}");
+            return None;
+        }
+        let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+        let board = Board {
+            model: MI300X,
+            cpus: Cpus::None,
+            ..Board::default()
+        };
+        let mount = Mount::start(rig.shared_hardware(), board).unwrap();
+        Some(Self { rig, mount })
+    }
+
+    /// The file with the first GPU's cap.
+    fn cap(&self) -> PathBuf {
+        let address = self.rig.hardware().identity_mut(0).unwrap().address.clone();
+        let sensors = self.mount.sys().join("bus/pci/devices").join(address);
+        let sensors = fs::read_dir(sensors.join("hwmon")).unwrap().next().unwrap();
+        sensors.unwrap().path().join("power1_cap")
+    }
+
+    fn hangs(&self) {
+        let long = Fault::Block(Duration::from_secs(3600));
+        self.rig.hardware().inject(0, long);
+    }
+
+    fn answers(&self) {
+        self.rig.hardware().heal(0);
+    }
+}
+
+/// Whether a process that sets a cap is noted.
+fn is_noted(directory: &Path) -> bool {
+    let names = fs::read_dir(directory.join("devices")).unwrap();
+    let mut names = names.map(|it| it.unwrap().file_name().into_string().unwrap());
+    names.any(|name| name.ends_with(".child"))
+}
+
+/// The kernel may carry such a write out over caps that were given back meanwhile.
+#[test]
+fn a_write_that_hangs_when_litd_is_killed_is_known_to_whoever_comes_next() {
+    let Some(driver) = Driver::start() else {
+        return;
+    };
+    let (library, directory) = (Library::build(), tempfile::tempdir().unwrap());
+    let at = directory.path();
+    let config = Layout::new(at).config();
+    std::os::unix::fs::symlink(driver.cap(), library.path().with_file_name("driver")).unwrap();
+    let daemon = start_with(&library.path(), at);
+    wait_for("the cap found", || set(at, ADDRESSES[0], 650.0).0 == 200);
+    wait_for("a cap", || status(at).devices[0].cap == Some(Watts(650.0)));
+    assert!(!is_noted(at), "nothing is set now");
+    driver.hangs();
+    library.fail(0, "stuck");
+    set(at, ADDRESSES[0], 600.0);
+    wait_for("a process that hangs", || library.hung().is_some());
+    let hung = library.hung().unwrap();
+    daemon.kill();
+    library.fail(0, "");
+    let expected = format!("process {hung} of an earlier litd is being killed and can't end");
+    for _ in 0..2 {
+        let (code, said) = restore(Path::new(LITD), &config);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(&expected), "{said}");
+    }
+    let daemon = start_with(&library.path(), at);
+    assert!(daemon.stderr().contains(&expected), "{}", daemon.stderr());
+    let (code, body) = set(at, ADDRESSES[0], 640.0);
+    assert_eq!(code, 409, "{body}");
+    assert!(body.contains("may still be done"), "{body}");
+    daemon.kill();
+    driver.answers();
+    processes::wait_for_end(hung);
+    let (code, said) = restore(Path::new(LITD), &config);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("of an earlier litd"), "{said}");
+    assert!(!is_noted(at));
+}
+
+/// A call that only reads can change nothing, however late it is done.
+#[test]
+fn a_process_that_hangs_while_it_reads_keeps_nobody_waiting() {
+    let Some(driver) = Driver::start() else {
+        return;
+    };
+    let (library, directory) = (Library::build(), tempfile::tempdir().unwrap());
+    let at = directory.path();
+    std::os::unix::fs::symlink(driver.cap(), library.path().with_file_name("driver")).unwrap();
+    let daemon = start_with(&library.path(), at);
+    wait_for("the cap found", || set(at, ADDRESSES[0], 650.0).0 == 200);
+    wait_for("a cap", || status(at).devices[0].cap == Some(Watts(650.0)));
+    driver.hangs();
+    library.fail(0, "stuck read");
+    wait_for("a process that hangs", || library.hung().is_some());
+    daemon.kill();
+    library.fail(0, "");
+    let (code, said) = restore(Path::new(LITD), &Layout::new(at).config());
+    driver.answers();
+    assert_eq!(code, Some(0), "{said}");
 }

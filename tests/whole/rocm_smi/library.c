@@ -1,5 +1,6 @@
 /* A stand-in for librocm_smi64 of ROCm 6: three indices, the last two of which are partitions of
    one GPU. What an index is to do is in the file DIRECTORY/fault<index>. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,23 +12,43 @@ enum { SUCCESS = 0, INVALID_ARGUMENTS = 1, NOT_SUPPORTED = 2, PERMISSION = 4, BU
 
 static uint64_t caps[3] = {750000000, 750000000, 750000000};
 
-/* Does what the index is to do; what its calls then answer. */
-static uint32_t fault(uint32_t index) {
-  char path[512], text[32] = "";
+/* What the index is to do. */
+static void told(uint32_t index, char text[32]) {
+  char path[512];
+  text[0] = 0;
   snprintf(path, sizeof path, "%s/fault%u", DIRECTORY, index);
   FILE *file = fopen(path, "r");
   if (file) {
-    if (!fgets(text, sizeof text, file)) text[0] = 0;
+    if (!fgets(text, 32, file)) text[0] = 0;
     fclose(file);
   }
+}
+
+/* Says which process hangs from now on. */
+static void hangs(void) {
+  FILE *hung = fopen(DIRECTORY "/hung", "w");
+  if (hung) {
+    fprintf(hung, "%d\n", getpid());
+    fclose(hung);
+  }
+}
+
+/* Writes to the driver's file: the kernel holds the call, also of a process that is killed. */
+static uint32_t sticks(void) {
+  int file = open(DIRECTORY "/driver", O_WRONLY);
+  hangs();
+  return write(file, "600000000\n", 10) < 0 ? NOT_SUPPORTED : SUCCESS;
+}
+
+/* Does what the index is to do; what its calls then answer. */
+static uint32_t fault(uint32_t index) {
+  char text[32];
+  told(index, text);
   if (!strcmp(text, "hang")) {
-    FILE *hung = fopen(DIRECTORY "/hung", "w");
-    if (hung) {
-      fprintf(hung, "%d\n", getpid());
-      fclose(hung);
-    }
+    hangs();
     for (;;) pause();
   }
+  if (!strcmp(text, "stuck read")) return sticks();
   if (!strcmp(text, "slow")) usleep(400 * 1000);
   if (!strcmp(text, "segfault")) *(volatile int *)0 = 1;
   if (!strcmp(text, "exit")) exit(3);
@@ -79,6 +100,9 @@ uint32_t rsmi_dev_power_cap_default_get(uint32_t index, uint64_t *cap) { return 
 
 uint32_t rsmi_dev_power_cap_set(uint32_t index, uint32_t sensor, uint64_t cap) {
   if (cap > 750000000 || cap < 100000000) return INVALID_ARGUMENTS;
+  char text[32];
+  told(index, text);
+  if (!strcmp(text, "stuck") && sticks() != SUCCESS) return NOT_SUPPORTED;
   uint32_t status = fault(index);
   if (status == SUCCESS) caps[index] = cap;
   return status;

@@ -64,9 +64,13 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
         make,
         library: make.library(search),
         start: process::start_within(patience),
+        kept: search.kept.clone(),
     };
     let cards = amdgpu::cards(&search.sys, &mut found.notices);
-    let asked = recipe.clone();
+    let asked = Recipe {
+        kept: None,
+        ..recipe.clone()
+    };
     let names = match late::within(patience / 2, move || list(&asked)) {
         Some(Ok(names)) => names,
         Some(Err(unanswered)) => {

@@ -2,6 +2,7 @@
 //! or answers nonsense, and started again, with growing delays if it keeps failing.
 
 use std::fmt;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -16,6 +17,7 @@ use nix::sys::signal::Signal;
 
 use super::make::Make;
 use super::protocol::{Answer, Cause, LONGEST_LINE, Numbered, Refusal, Request};
+use crate::child;
 use crate::error::PowerError;
 
 /// How long the library has to set itself up, if a search waits no longer than [`SEARCH`] times that.
@@ -49,6 +51,8 @@ pub(super) struct Recipe {
     pub library: PathBuf,
     /// How long the library has to set itself up.
     pub start: Duration,
+    /// Where the process notes that it sets a cap ([`child`]); `None` where it sets none.
+    pub kept: Option<PathBuf>,
 }
 
 /// How long a library has to set itself up for a search that waits so long.
@@ -147,12 +151,13 @@ impl Process {
     }
 
     fn start(&mut self, action: &'static str) -> Result<Running, Unanswered> {
-        if let Some(mut child) = self.dying.take()
-            && let Ok(None) = child.try_wait()
-        {
-            self.dying = Some(child);
-            let text = "its last process hangs in the kernel and can't be ended".to_owned();
-            return Err(Unanswered::Error(self.error(action, text)));
+        if let Some(mut child) = self.dying.take() {
+            if let Ok(None) = child.try_wait() {
+                self.dying = Some(child);
+                let text = "its last process hangs in the kernel and can't be ended".to_owned();
+                return Err(Unanswered::Error(self.error(action, text)));
+            }
+            self.forget(&child);
         }
         if let Some((before, until)) = &self.wait
             && let Some(left) = until.checked_duration_since(Instant::now())
@@ -165,7 +170,7 @@ impl Process {
             return Err(Unanswered::Error(self.error(action, text)));
         }
         let _turn = turn();
-        let mut running = Running::start(&self.recipe).map_err(|error| {
+        let mut running = Running::start(&self.recipe, &self.name).map_err(|error| {
             let text = format!(
                 "{} can't be started: {error}",
                 self.recipe.program.display()
@@ -240,10 +245,18 @@ impl Process {
             true => child.wait().ok(),
             false => child.try_wait().ok().flatten(),
         };
-        if status.is_none() {
-            self.dying = Some(child);
+        match status {
+            Some(_) => self.forget(&child),
+            None => self.dying = Some(child),
         }
         status
+    }
+
+    /// Removes the note of a process that was killed and is gone.
+    fn forget(&self, child: &Child) {
+        if let Some(directory) = &self.recipe.kept {
+            let _ = fs::remove_file(child::path(directory, &self.name, child.id()));
+        }
     }
 
     /// Counts a failure. The first one costs no waiting: a crash is one error.
@@ -307,19 +320,25 @@ struct Running {
 }
 
 impl Running {
-    fn start(recipe: &Recipe) -> io::Result<Self> {
+    /// Starts a process for the device with this name.
+    fn start(recipe: &Recipe, name: &str) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         let (words, error) = UnixStream::pair()?;
         // A library that prints a lot must not block on it.
         error.set_nonblocking(true)?;
         words.set_nonblocking(true)?;
         socket.set_write_timeout(Some(CALL))?;
-        let child = Command::new(&recipe.program)
+        let mut command = Command::new(&recipe.program);
+        command
             .arg0("litd")
             .arg(super::COMMAND)
             .arg(recipe.make.back_end())
             .arg(&recipe.library)
-            .arg(std::process::id().to_string())
+            .arg(std::process::id().to_string());
+        if let Some(directory) = &recipe.kept {
+            command.arg(directory).arg(name).arg(child::token());
+        }
+        let child = command
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(OwnedFd::from(error))
