@@ -293,7 +293,7 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
     // Whoever takes over writes the journal anew.
-    state::damaged_journal(state);
+    state::keep_damaged(state);
     takeover::take_over(config, &locks)?;
     Ok((found, store_in(state, &config.shell).of(locks)))
 }
