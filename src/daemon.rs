@@ -299,7 +299,7 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
         );
     }
     // Whoever takes over writes the journal anew.
-    state::damaged_journal(state);
+    state::keep_damaged(state);
     takeover::take_over(config, &locks)?;
     Ok((found, store_in(state, &config.shell).of(locks)))
 }

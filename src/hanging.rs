@@ -110,12 +110,14 @@ fn orphans(directory: &Path) -> Vec<Hanging> {
 /// Whether the daemon that has started a back end's process is gone. While it lives it has the device's lock and has
 /// written its id there, unless it is this one, or is only about to take the lock: that counts as gone until it has.
 fn is_orphan(directory: &Path, child: &Child) -> bool {
-    if child.parent == std::process::id() {
+    if child.is_ours() {
         return false;
     }
     let holder = files::text(&locks::file(directory, &child.device), 4096).unwrap_or_default();
     let holder = holder.split_whitespace().next();
-    let is_its = holder.and_then(|pid| pid.parse().ok()) == Some(child.parent);
+    let holder = holder.and_then(|pid| pid.parse().ok());
+    // A predecessor in a container may have had this process's own id.
+    let is_its = holder == Some(child.parent) && child.parent != std::process::id();
     !is_its || !locks::is_locked(directory, &child.device)
 }
 
@@ -152,7 +154,7 @@ mod tests {
     /// Notes a back end's process of the daemon with this id, as the process itself does: the note, locked.
     fn child_of(directory: &Path, parent: u32) -> fs::File {
         let path = directory.join("0000:85:00.0.4711.child");
-        fs::write(&path, format!("{parent}\n")).unwrap();
+        fs::write(&path, format!("{parent} token\n")).unwrap();
         let file = fs::File::open(&path).unwrap();
         file.try_lock().unwrap();
         file
@@ -168,10 +170,7 @@ mod tests {
         drop(note);
         assert!(!noted[0].still());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-        // Its own daemon's, and one whose daemon has the device.
-        let note = child_of(directory.path(), std::process::id());
-        assert_eq!(Hanging::noted(directory.path()), []);
-        drop(note);
+        // One whose daemon has the device.
         let _note = child_of(directory.path(), 4000);
         let lock = directory.path().join("0000:85:00.0");
         fs::write(&lock, "4000 /var/lib/litd\n").unwrap();
@@ -180,12 +179,20 @@ mod tests {
         assert_eq!(Hanging::noted(directory.path()), []);
         drop(lock);
         assert_eq!(Hanging::noted(directory.path()).len(), 1);
-        // Whoever has the device now is not the one that has started it.
-        let lock = directory.path().join("0000:85:00.0");
-        fs::write(&lock, "4001 /var/lib/litd\n").unwrap();
-        let lock = fs::File::open(lock).unwrap();
-        lock.try_lock().unwrap();
-        assert_eq!(Hanging::noted(directory.path()).len(), 1);
+    }
+
+    #[test]
+    fn whoever_has_the_device_now_is_not_the_one_that_has_started_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        for (parent, holder) in [(4000, 4001), (own, own)] {
+            let _note = child_of(directory.path(), parent);
+            let lock = directory.path().join("0000:85:00.0");
+            fs::write(&lock, format!("{holder} /var/lib/litd\n")).unwrap();
+            let lock = fs::File::open(lock).unwrap();
+            lock.try_lock().unwrap();
+            assert_eq!(Hanging::noted(directory.path()).len(), 1, "{parent}");
+        }
     }
 
     /// A killed daemon's process ends at once as a rule, and is waited for.

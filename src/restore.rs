@@ -331,7 +331,8 @@ impl Plan {
         let is_told = matches!(&owed, Ok(Some(owed)) if owed.damaged.is_some());
         // Whoever found the damage has told of it: a restore by its exit status, a start by an event. Nobody can tell
         // from then on whether anything is wrong, so a unit whose caps are all back is not failed at each stop.
-        if let Some(copy) = state::damaged_journal(state)
+        state::keep_damaged(state);
+        if let Some(copy) = state::copy_of_damaged(state)
             && !is_told
         {
             log::warn!("{}", state::was_damaged(&copy));

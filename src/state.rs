@@ -525,29 +525,37 @@ pub fn journal_id(directory: &Path) -> Option<String> {
     litd_core::journal::id(&load_journal(directory).ok()?)
 }
 
-/// The copy of a damaged undo journal in a state directory; `None` if there is none. What can't be read in a journal
-/// is lost once it is written anew, so a damaged one is copied first, and the copy stays until an administrator has
-/// compared the caps and removes it.
-pub fn damaged_journal(directory: &Path) -> Option<PathBuf> {
+/// Copies the undo journal in a state directory if it is damaged: what can't be read in it is lost once it is written
+/// anew. The copy stays until an administrator has compared the caps and removes it; what is damaged before that is
+/// added to it. Returns whether nothing would be lost.
+pub fn keep_damaged(directory: &Path) -> bool {
     let copy = directory.join(DAMAGED);
     let bytes = load_journal(directory).unwrap_or_default();
     let recovered = litd_core::journal::read(&bytes).ok().flatten();
-    if recovered.is_some_and(|it| it.damaged.is_some()) && !copy.exists() {
-        let new = copy.with_extension("damaged.new");
-        let made = files::make_anew(&new, OpenOptions::new().mode(0o600))
-            .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&new, &copy));
-        if let Err(error) = made {
-            log::error!(
-                "{}: the damaged undo journal can't be copied: {error}",
-                copy.display()
-            );
-        }
+    if recovered.is_none_or(|it| it.damaged.is_none()) {
+        return true;
     }
-    copy_of_damaged(directory)
+    let made = load(&copy).and_then(|mut kept| {
+        if kept.ends_with(&bytes) {
+            return Ok(());
+        }
+        kept.extend_from_slice(&bytes);
+        let new = copy.with_extension("damaged.new");
+        let mut file = files::make_anew(&new, OpenOptions::new().mode(0o600))?;
+        file.write_all(&kept)?;
+        file.sync_all()?;
+        fs::rename(&new, &copy)
+    });
+    if let Err(error) = &made {
+        log::error!(
+            "{}: the damaged undo journal can't be copied: {error}",
+            copy.display()
+        );
+    }
+    made.is_ok()
 }
 
-/// The same where it was copied before; nothing is written.
+/// The copy of a damaged undo journal in a state directory, if there is one.
 #[must_use]
 pub fn copy_of_damaged(directory: &Path) -> Option<PathBuf> {
     let copy = directory.join(DAMAGED);
@@ -823,6 +831,23 @@ mod tests {
         store.append_journal(b"er").unwrap();
         let bytes = std::fs::read(directory.path().join(JOURNAL)).unwrap();
         assert!(bytes.ends_with(b"\nnewer"), "{bytes:?}");
+    }
+
+    #[test]
+    fn a_journal_that_is_damaged_once_more_is_added_to_the_copy_that_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path();
+        assert!(keep_damaged(state));
+        for damaged in ["one\n\n", "one\n\n", "two\n\n"] {
+            fs::write(journal(state), damaged).unwrap();
+            assert!(keep_damaged(state));
+        }
+        let copy = copy_of_damaged(state).unwrap();
+        assert_eq!(fs::read_to_string(&copy).unwrap(), "one\n\ntwo\n\n");
+        fs::create_dir(state.join("journal.damaged.new")).unwrap();
+        assert!(keep_damaged(state), "there is nothing new to copy");
+        fs::write(journal(state), "three\n\n").unwrap();
+        assert!(!keep_damaged(state));
     }
 
     #[test]

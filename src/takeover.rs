@@ -54,8 +54,7 @@ pub(crate) fn take_over(
             Ok(Some(recovered)) => {
                 let mut orphan = Orphan::new(it.state, recovered, _lock, locks, &boot_id);
                 // Crossing out what is taken over writes the file anew, without the lines that can't be read.
-                let copy = state::damaged_journal(&orphan.state);
-                orphan.stays = orphan.recovered.damaged.is_some() && copy.is_none();
+                orphan.stays = !state::keep_damaged(&orphan.state);
                 orphans.push(orphan);
             }
             Err(unreadable) => left.push(unreadable),

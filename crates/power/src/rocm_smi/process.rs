@@ -336,7 +336,7 @@ impl Running {
             .arg(&recipe.library)
             .arg(std::process::id().to_string());
         if let Some(directory) = &recipe.kept {
-            command.arg(directory).arg(name);
+            command.arg(directory).arg(name).arg(child::token());
         }
         let child = command
             .stdin(OwnedFd::from(theirs))

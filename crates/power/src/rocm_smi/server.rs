@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -18,7 +18,7 @@ use nix::unistd::getppid;
 
 use super::make::Make;
 use super::protocol::{Answer, Cause, Description, Numbered, Refusal, Request};
-use crate::child;
+use crate::child::{self, Place};
 use crate::domain::{CapRange, Reading};
 
 /// Where the library has its mutexes, one per GPU, for all processes of the node: `rocm_smi_card0` and so on, from
@@ -33,7 +33,7 @@ const RESOLUTION: Watts = Watts(1.0);
 
 /// Answers requests on standard input, which is a socket, until it is closed or the parent ends.
 /// `arguments` are the back end, its library and the parent's process id; for a process that sets a device's cap also
-/// the directory for its notes ([`child`]) and the device's address.
+/// the directory for its notes ([`child`]), the device's address and the parent's token.
 pub(super) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let (Some(back_end), Some(library), Some(parent)) =
@@ -46,9 +46,8 @@ pub(super) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     let parent = parent.to_str().and_then(|pid| pid.parse().ok());
-    let place = arguments.next().zip(arguments.next());
-    let notes = parent.zip(place).and_then(Notes::new);
-    match attend(make, parent).and_then(|()| converse(make, Path::new(&library), notes)) {
+    let place = place(parent, arguments);
+    match attend(make, parent).and_then(|()| converse(make, Path::new(&library), place)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -80,34 +79,27 @@ fn attend(make: Make, parent: Option<i32>) -> io::Result<()> {
     Ok(())
 }
 
-/// Where this process notes that it sets a cap, and for whom.
-struct Notes {
-    directory: PathBuf,
-    device: String,
-    parent: u32,
+/// Where this process notes that it sets a cap, by the arguments after the parent's id.
+fn place(parent: Option<i32>, mut arguments: impl Iterator<Item = OsString>) -> Option<Place> {
+    Some(Place {
+        parent: parent.and_then(|pid| u32::try_from(pid).ok())?,
+        directory: arguments.next()?.into(),
+        device: arguments.next()?.into_string().ok()?,
+        token: arguments.next()?.into_string().ok()?,
+    })
 }
 
-impl Notes {
-    fn new((parent, (directory, device)): (i32, (OsString, OsString))) -> Option<Self> {
-        Some(Self {
-            directory: directory.into(),
-            device: device.into_string().ok()?,
-            parent: u32::try_from(parent).ok()?,
-        })
-    }
-
-    /// Notes it until the result is dropped. Without a note the cap is set all the same, as caps have to be given back
-    /// also where nothing can be written.
-    fn begin(&self) -> Option<child::Note> {
-        let noted = child::note(&self.directory, &self.device, self.parent);
-        let directory = self.directory.display();
-        noted
-            .inspect_err(|error| eprintln!("{directory}: {error}"))
-            .ok()
-    }
+/// Notes that this process sets a cap until the result is dropped. Without a note the cap is set all the same, as caps
+/// have to be given back also where nothing can be written.
+fn noted(place: &Place) -> Option<child::Note> {
+    let noted = child::note(place);
+    let directory = place.directory.display();
+    noted
+        .inspect_err(|error| eprintln!("{directory}: {error}"))
+        .ok()
 }
 
-fn converse(make: Make, library: &Path, notes: Option<Notes>) -> io::Result<()> {
+fn converse(make: Make, library: &Path, place: Option<Place>) -> io::Result<()> {
     let socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut requests = BufReader::with_capacity(1024, socket.try_clone()?);
     let mut answers = Answers { socket };
@@ -131,7 +123,7 @@ fn converse(make: Make, library: &Path, notes: Option<Notes>) -> io::Result<()> 
         make,
         smi: smi.as_ref(),
         named,
-        notes,
+        place,
     };
     answers.send(0, Answer::Ready)?;
     let mut line = Vec::new();
@@ -182,7 +174,7 @@ struct Gpus<'l> {
     make: Make,
     smi: &'l dyn Library,
     named: Vec<(String, Box<dyn Gpu + 'l>)>,
-    notes: Option<Notes>,
+    place: Option<Place>,
 }
 
 impl<'l> Gpus<'l> {
@@ -285,7 +277,7 @@ fn answer(gpus: &mut Gpus, request: &Request, patience: &Patience) -> Result<Ans
         Request::Cap(device) => cap(gpus.find(device, patience)?, patience).map(Answer::Cap),
         Request::Read(device) => read(gpus.find(device, patience)?, patience).map(Answer::Reading),
         Request::Set(device, watts) => {
-            let note = gpus.notes.as_ref().map(Notes::begin);
+            let note = gpus.place.as_ref().map(noted);
             let gpu = gpus.find(device, patience)?;
             let set = patience.ask(|| gpu.set_cap(*watts));
             drop(note);
