@@ -263,7 +263,7 @@ pub fn check_budgets(config: &Config, options: &Options) -> Result<String, Daemo
         return Ok(String::new());
     }
     on_one_thread(async {
-        let found = match discover(config).await {
+        let found = match look(config).await {
             Ok(found) => found,
             Err(error) => return Ok(format!("; budgets were not compared with floors: {error}")),
         };
@@ -323,9 +323,17 @@ fn as_their_peers(inventory: &[Device]) -> Vec<Device> {
 }
 
 pub(crate) async fn discover(config: &Config) -> Result<Found, DaemonError> {
+    Ok(devices::discover(&config.shell, patience(config)).await?)
+}
+
+/// As [`discover`], and changes nothing.
+pub(crate) async fn look(config: &Config) -> Result<Found, DaemonError> {
+    Ok(devices::look(&config.shell, patience(config)).await?)
+}
+
+fn patience(config: &Config) -> Duration {
     let patience = Duration::from_secs_f64(config.core.caps.answer_seconds);
-    let patience = patience.min(LONGEST_DISCOVERY);
-    Ok(devices::discover(&config.shell, patience).await?)
+    patience.min(LONGEST_DISCOVERY)
 }
 
 /// The kernel's clock, or the rig's once its first line has come.

@@ -74,12 +74,29 @@ pub struct Found {
 /// # Errors
 /// There is stand-in hardware that does not list its devices, or the system gives no thread.
 pub async fn discover(shell: &Shell, patience: Duration) -> Result<Found, DiscoveryError> {
+    find(shell, Some(shell.locks()), patience).await
+}
+
+/// The same for whoever only looks, perhaps beside a daemon: with the records that a litd keeps for undoing, reading a
+/// CPU socket would restore a short-term limit that one has left.
+///
+/// # Errors
+/// As [`discover`].
+pub async fn look(shell: &Shell, patience: Duration) -> Result<Found, DiscoveryError> {
+    find(shell, None, patience).await
+}
+
+async fn find(
+    shell: &Shell,
+    kept: Option<PathBuf>,
+    patience: Duration,
+) -> Result<Found, DiscoveryError> {
     let mut known = Vec::new();
     let domains = match &shell.hardware.simulated {
         Some(socket) => stand_in(socket, patience).await?,
         None => {
             let where_to = Search {
-                kept: Some(shell.locks()),
+                kept,
                 ..shell.hardware.search()
             };
             let on_the_bus = litd_power::gpus_on_the_bus(&where_to);

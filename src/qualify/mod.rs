@@ -22,7 +22,8 @@ use litd_units::{Nanos, Seconds, Watts};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
-    DaemonError, Options, Signals, discover, on_one_thread, private_files, raise_limits, store_in,
+    DaemonError, Options, Signals, discover, look, on_one_thread, private_files, raise_limits,
+    store_in,
 };
 use crate::kill_switch;
 use crate::lock_holders::Held;
@@ -120,7 +121,7 @@ pub fn run(options: &Options, args: &Args) -> Result<u8, DaemonError> {
 
 /// Reads all devices, and says what would be written. Locks nothing: litd may run meanwhile.
 async fn plan(config: &Config, args: &Args, report: &mut Report) -> Result<(), DaemonError> {
-    let found = discover(config).await?;
+    let found = look(config).await?;
     report.reasons.extend(forbidden(config));
     let holder = Held::now(&config.shell.hardware.proc).of_state(&config.shell.state.directory);
     if let Some(holder) = holder {

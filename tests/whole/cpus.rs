@@ -168,6 +168,30 @@ fn the_short_term_limit_of_an_override_is_raised_by_restore() {
     assert_eq!(node.limits(), (300.0, whole));
 }
 
+/// Whoever only looks restores nothing, and leaves the record to those who do.
+#[test]
+fn commands_that_only_read_write_no_limit() {
+    let node = Node::new(900.0);
+    node.overridden(&[200.0]);
+    fs::write(node.zone().join(LONG), "350000000\n").unwrap();
+    let before = node.limits();
+    let config = node.config.clone() + "[caps]\nbudget = 4000.0\n";
+    fs::write(node.layout().config(), config).unwrap();
+    for arguments in [&["--check-config"][..], &["qualify", "--dry-run"]] {
+        let read = Command::new(LITD)
+            .args(arguments)
+            .arg("--config")
+            .arg(node.layout().config())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&read.stderr);
+        assert_eq!(node.limits(), before, "{arguments:?}: {said}");
+        assert!(!node.keeps_nothing(), "{arguments:?}: {said}");
+    }
+    assert_eq!(node.restore().0, Some(0));
+    assert_eq!(node.limits(), (350.0, 900.0));
+}
+
 /// A socket that can't be read keeps litd's short-term limit, which no journal names.
 #[test]
 fn a_short_term_limit_that_stays_lowered_is_told_of() {
