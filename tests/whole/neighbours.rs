@@ -108,18 +108,24 @@ impl Speaker {
     }
 
     fn greet(&mut self, job: &str, versions: BTreeMap<String, String>) -> bool {
-        self.frames.add();
         let hello = Hello {
             framework: "pytorch".to_owned(),
             versions,
             ..hello(job, self.gpu)
         };
-        self.user.greet(&self.ingest, hello).is_ok()
+        let answer = self.user.greet(&self.ingest, hello);
+        // Whoever has left too much unread is sent away before he has said anything.
+        if answer != Err("closed".to_owned()) {
+            self.frames.add();
+        }
+        answer.is_ok()
     }
 
     fn say(&mut self, message: &FromHook) {
         self.frames.add();
         self.user.say(message);
+        // On a busy machine the run takes longer than a hook may leave everything unread.
+        self.user.discard();
     }
 
     fn leave(&mut self) {

@@ -151,6 +151,11 @@ impl User {
         assert_eq!(self.does(&["turns", &times.to_string()]), "done");
     }
 
+    /// Reads and forgets all that has come: whoever reads nothing for seconds is disconnected.
+    pub fn discard(&mut self) {
+        assert_eq!(self.does(&["discard"]), "done");
+    }
+
     /// What the daemon answers to a hello: `Ok` if it lets the process in.
     pub fn hear(&mut self) -> Result<(), String> {
         match self.does(&["hear"]).as_str() {
@@ -329,6 +334,13 @@ impl Player {
                 done()
             }
             ["hear"] => Some(self.hear()),
+            ["discard"] => {
+                let mut stream = self.stream.as_ref().unwrap();
+                stream.set_nonblocking(true).unwrap();
+                while matches!(stream.read(&mut [0; 4096]), Ok(length) if length > 0) {}
+                stream.set_nonblocking(false).unwrap();
+                done()
+            }
             ["ask", socket, method, path, body] => {
                 Some(match control::ask(Path::new(socket), method, path, body) {
                     Ok((code, _)) => code.to_string(),
