@@ -21,7 +21,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
-        if job.is_whole() && !job.control.runs() {
+        if job.ranks.is_whole() && !job.control.runs() {
             self.suspend_or_resume(name);
             self.plan_anew(name);
         }
