@@ -261,7 +261,7 @@ impl<S: Store> Core<S> {
 fn job_state(job: &Job) -> (JobState, &'static str) {
     match job.state() {
         _ if job.control.suspended().is_some() => (JobState::Suspended, "suspended"),
-        _ if job.stale => (JobState::Stale, "stale"),
+        _ if job.hearing.is_stale() => (JobState::Stale, "stale"),
         None => (JobState::Gathering, "gathering"),
         Some(State::Observe) => (JobState::Observe, "observe"),
         Some(State::WarmUp) => (JobState::WarmUp, "warm-up"),

@@ -356,7 +356,7 @@ impl<S: Store> Core<S> {
         }
         let job = self.jobs.get(unit.usage.job()?)?;
         let is_there = job.ranks.on(device).is_some_and(|rank| rank.pid() == pid);
-        (is_there && !job.stale).then_some(clock)
+        (is_there && !job.hearing.is_stale()).then_some(clock)
     }
 
     /// Whether an unlocked device stays in the journal: it was unlocked a moment ago, and its rank is connected.

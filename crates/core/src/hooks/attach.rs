@@ -128,7 +128,7 @@ impl<S: Store> Core<S> {
         }
         job.samples.drop_pending();
         job.elsewhere.arrived(hello);
-        job.heard = now;
+        job.hearing.waits(now);
         let name = job.name.clone();
         let protocol = litd_proto::negotiate(hello.protocol).unwrap_or(litd_proto::PROTOCOL);
         let mut welcome = Welcome {

@@ -245,11 +245,10 @@ impl<S: Store> Core<S> {
     /// A frame of a job has come.
     fn heard(&mut self, name: &str) {
         let now = self.now();
-        if let Some(job) = self.jobs.get_mut(name) {
-            job.heard = now;
-            if job.stale {
-                self.fresh_again(name);
-            }
+        if let Some(job) = self.jobs.get_mut(name)
+            && job.hearing.hears(now)
+        {
+            self.fresh_again(name);
         }
     }
 

@@ -52,12 +52,13 @@ impl<S: Store> Core<S> {
         let silence = seconds(self.config.jobs.stale_seconds);
         let names: Vec<String> = self.jobs.keys().cloned().collect();
         for name in names {
-            let Some(job) = self.jobs.get(&name) else {
+            let now = self.now();
+            let Some(job) = self.jobs.get_mut(&name) else {
                 continue;
             };
-            if job.ranks.has_lost(patience, self.now()) {
+            if job.ranks.has_lost(patience, now) {
                 self.lose_ranks(&name, patience);
-            } else if !job.stale && self.now() >= job.heard + silence {
+            } else if job.hearing.grows_stale(silence, now) {
                 self.grown_stale(&name);
             }
             self.drop_unread(&name);

@@ -2,6 +2,7 @@
 
 pub(crate) mod announced;
 pub(crate) mod elsewhere;
+pub(crate) mod hearing;
 pub(crate) mod lifecycle;
 pub(crate) mod names;
 pub(crate) mod overhead;
@@ -19,6 +20,7 @@ use litd_units::Nanos;
 use crate::config::Config;
 use crate::hooks::cgroup::Home;
 use crate::job::elsewhere::Elsewhere;
+use crate::job::hearing::Hearing;
 use crate::job::roster::Roster;
 use crate::job::settle::Settling;
 use crate::job::ticks::Ticks;
@@ -55,10 +57,8 @@ pub(crate) struct Job {
     pub why: String,
     /// Whether its last caps have taken effect.
     pub settling: Settling,
-    /// Whether no frame has come for too long.
-    pub stale: bool,
-    /// When the last frame of any rank came.
-    pub heard: Nanos,
+    /// Whether anything was heard of it of late.
+    pub hearing: Hearing,
     /// Set while a trial decides what its devices hold; its loop rests meanwhile.
     pub lab: Option<Lab>,
     /// The job's hold-out.
@@ -84,8 +84,7 @@ impl Job {
             control: JobLoop::default(),
             why: String::new(),
             settling: Settling::default(),
-            stale: false,
-            heard: now,
+            hearing: Hearing::Fresh(now),
             lab: None,
             held_out: HeldOut::default(),
             directive: Directive::default(),
@@ -138,7 +137,7 @@ impl Job {
 
     /// Whether the job's loop moves a device's cap, or keeps it while a GPU of the job is released.
     pub fn moves(&self, device: usize) -> bool {
-        !self.stale && self.asks_for(device)
+        !self.hearing.is_stale() && self.asks_for(device)
     }
 
     /// Whether the job's loop has asked for a cap of a device; it is also kept while the job is stale.
@@ -155,7 +154,7 @@ impl Job {
     /// Whether its loop may ask for caps now.
     pub fn is_steered(&self) -> bool {
         let is_suspended = self.control.suspended().is_some();
-        self.control.ask().is_some() && !is_suspended && !self.stale
+        self.control.ask().is_some() && !is_suspended && !self.hearing.is_stale()
     }
 
     /// Takes one rank's kernels of one iteration. `names` are the rank's names as the job knows them.
