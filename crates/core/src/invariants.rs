@@ -49,7 +49,7 @@ impl<S: Store> Core<S> {
     fn ranks_have_their_gpus(&self) -> Result<(), String> {
         let ranks = self.jobs.iter().flat_map(|(name, job)| {
             let ranks = job.ranks.iter();
-            ranks.map(move |(number, rank)| (name, number, rank.device))
+            ranks.map(move |(number, rank)| (name, number, rank.device()))
         });
         let mut taken = std::collections::BTreeSet::new();
         for (job, rank, device) in ranks {
@@ -62,24 +62,20 @@ impl<S: Store> Core<S> {
         Ok(())
     }
 
-    /// 3. Connected ranks' hooks are attached as these ranks, and no others; other ranks know since when they are away.
+    /// 3. Connected ranks' hooks are attached as these ranks, and no others.
     fn ranks_have_their_hooks(&self) -> Result<(), String> {
         for (name, job) in &self.jobs {
-            for (&number, rank) in &job.ranks {
-                let hook = rank.session.and_then(|id| self.hooks.get(id)?.attached());
-                let agrees = match rank.session {
-                    Some(_) => hook == Some((name.as_str(), number)) && rank.left.is_none(),
-                    None => rank.left.is_some(),
-                };
-                if !agrees {
-                    let hook = rank.session;
+            for (number, rank) in job.ranks.iter() {
+                let hook = rank.session();
+                let attached = hook.and_then(|id| self.hooks.get(id)?.attached());
+                if hook.is_some() && attached != Some((name.as_str(), number)) {
                     return Err(format!("3: {name}'s rank {number} is not {hook:?}"));
                 }
             }
         }
         let stray = self.hooks.attached().find(|&(id, job, rank)| {
-            let rank = self.jobs.get(job).and_then(|job| job.ranks.get(&rank));
-            rank.is_none_or(|rank| rank.session != Some(id))
+            let rank = self.jobs.get(job).and_then(|job| job.ranks.get(rank));
+            rank.is_none_or(|rank| rank.session() != Some(id))
         });
         match stray {
             None => Ok(()),

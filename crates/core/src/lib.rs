@@ -19,6 +19,8 @@
 //!   log, which know of every write before it happens;
 //! - `undo`: caps that a predecessor left, that are released, that an administrator sets, or that stay;
 //! - `trial`: the A/B experiment, the hold-out, harm;
+//! - `condition`: what outlives litd besides the journal, the log and what was learned;
+//! - `rounds`: what is done once a second;
 //! - `status`, `record`, `outbox`: what people and the shell are told;
 //! - `invariants`: what is true of the state after every event.
 

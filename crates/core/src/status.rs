@@ -12,6 +12,7 @@ use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::devices::limits::limiter;
 use crate::job::Job;
+use crate::job::roster::Rank;
 use crate::store::Store;
 
 /// How old a reading may be, beyond the time that drivers may take: one round, and some more.
@@ -212,7 +213,7 @@ impl<S: Store> Core<S> {
                 "; its hooks time modules, whose pieces are as long as what they wait for: the law goes by leads alone",
             );
         }
-        if job.is_alone() {
+        if job.ranks.is_alone() {
             why.push_str(
                 "; only observed: no other GPU of this node does the same work as this stage's",
             );
@@ -225,15 +226,15 @@ impl<S: Store> Core<S> {
 
     fn job_status(&self, job: &Job) -> JobStatus {
         let mean = job.ticks.mean();
-        let rank = |(&rank, known): (&u32, &crate::job::Rank)| RankStatus {
+        let rank = |(rank, known): (u32, &Rank)| RankStatus {
             rank,
             device: self
                 .devices
-                .get(known.device)
+                .get(known.device())
                 .map(|unit| unit.address().to_owned())
                 .unwrap_or_default(),
-            connected: known.session.is_some(),
-            iteration: known.iteration,
+            connected: known.session().is_some(),
+            iteration: known.iteration(),
         };
         JobStatus {
             name: job.name.clone(),
@@ -260,7 +261,7 @@ impl<S: Store> Core<S> {
 fn job_state(job: &Job) -> (JobState, &'static str) {
     match job.state() {
         _ if job.control.suspended().is_some() => (JobState::Suspended, "suspended"),
-        _ if job.stale => (JobState::Stale, "stale"),
+        _ if job.hearing.is_stale() => (JobState::Stale, "stale"),
         None => (JobState::Gathering, "gathering"),
         Some(State::Observe) => (JobState::Observe, "observe"),
         Some(State::WarmUp) => (JobState::WarmUp, "warm-up"),

@@ -35,6 +35,7 @@ use crate::config::Clocks as ClockLimits;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::identity::shared;
+use crate::job::roster::Rank;
 use crate::journal::{Lock as Journaled, Locked};
 use crate::rate::Bucket;
 use crate::record::Note;
@@ -201,10 +202,10 @@ impl<S: Store> Core<S> {
             return self.out.refuse("clocks_observed");
         }
         let job = self.jobs.get(name);
-        let Some(rank) = job.and_then(|job| job.ranks.get(&rank)) else {
+        let Some(rank) = job.and_then(|job| job.ranks.get(rank)) else {
             return;
         };
-        let (device, pid) = (rank.device, rank.peer.pid);
+        let (device, pid) = (rank.device(), rank.pid());
         let Some(unit) = self.devices.get(device) else {
             return;
         };
@@ -354,9 +355,8 @@ impl<S: Store> Core<S> {
             return None;
         }
         let job = self.jobs.get(unit.usage.job()?)?;
-        let mut ranks = job.ranks.values();
-        let is_there = ranks.any(|rank| rank.device == device && rank.peer.pid == pid);
-        (is_there && !job.stale).then_some(clock)
+        let is_there = job.ranks.on(device).is_some_and(|rank| rank.pid() == pid);
+        (is_there && !job.hearing.is_stale()).then_some(clock)
     }
 
     /// Whether an unlocked device stays in the journal: it was unlocked a moment ago, and its rank is connected.
@@ -632,9 +632,8 @@ impl<S: Store> Core<S> {
             return;
         };
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));
-        let mut ranks = job.into_iter().flat_map(|job| job.ranks.values());
-        let rank = ranks.find(|rank| rank.device == device);
-        let iteration = rank.map_or(0, |rank| rank.iteration);
+        let rank = job.and_then(|job| job.ranks.on(device));
+        let iteration = rank.map_or(0, Rank::iteration);
         let limits = unit.limits(&self.config.caps);
         let look = Look {
             lock,
@@ -701,7 +700,7 @@ impl<S: Store> Core<S> {
             _ => held,
         };
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));
-        let is_whole = job.is_some_and(crate::job::Job::is_whole);
+        let is_whole = job.is_some_and(|job| job.ranks.is_whole());
         let floor = match unit.clocks.planned.needs(self.now()) {
             // The others make room first.
             _ if unit.usage.has_opted_out() => unit.base().unwrap_or(held),

@@ -257,3 +257,171 @@ impl Answering {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use litd_power::{Handles, PowerError, Reading};
+    use litd_units::{Hertz, Watts};
+
+    use super::*;
+
+    const PATIENCE: Nanos = Nanos(10);
+
+    fn operations() -> Vec<Operation> {
+        vec![
+            Operation::Read,
+            Operation::Set(Watts(500.0)),
+            Operation::Identify,
+            Operation::Holders,
+            Operation::HighestClock,
+            Operation::Clocks(None),
+            Operation::Release,
+        ]
+    }
+
+    /// The replies to these, in their order; then one to an operation that core never asks for.
+    fn replies() -> Vec<Reply> {
+        let gone = || PowerError::Gone {
+            device: "gpu0".to_owned(),
+            cause: "made up".to_owned(),
+        };
+        vec![
+            Reply::Read(Ok(Reading::default())),
+            Reply::Set(Ok(Watts(500.0))),
+            Reply::Identity(Err(gone())),
+            Reply::Holders(Ok(Vec::new())),
+            Reply::HighestClock(Ok(Hertz(1e9))),
+            Reply::Clocks(Ok(())),
+            Reply::Released(Handles::Closed),
+            Reply::Range(Err(gone())),
+        ]
+    }
+
+    #[test]
+    fn only_the_reply_to_what_was_asked_frees_a_device() {
+        for (asked, operation) in operations().into_iter().enumerate() {
+            for (told, reply) in replies().iter().enumerate() {
+                let mut answering = Answering::default();
+                assert!(answering.answered(reply).is_none());
+                answering.begins(operation, Nanos(5));
+                assert_eq!(answering.doing(), Some((operation, Nanos(5))));
+                let answer = answering.answered(reply);
+                assert_eq!(answer.is_some(), asked == told, "{operation:?} {reply:?}");
+                assert_eq!(answering.is_free(), asked == told);
+                if let Some(answer) = answer {
+                    assert_eq!((answer.operation, answer.asked), (operation, Nanos(5)));
+                    assert!(!answer.was_overdue);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_device_is_overdue_once_it_takes_too_long_in_two_rounds() {
+        for operation in operations() {
+            let patience = match operation {
+                Operation::Holders => 3 * PATIENCE.0,
+                _ => PATIENCE.0,
+            };
+            let mut answering = Answering::default();
+            assert!(!answering.becomes_overdue(Nanos(99), PATIENCE));
+            answering.begins(operation, Nanos(0));
+            assert!(!answering.becomes_overdue(Nanos(patience - 1), PATIENCE));
+            assert!(!answering.becomes_overdue(Nanos(patience), PATIENCE));
+            assert!(!answering.is_overdue());
+            assert!(answering.becomes_overdue(Nanos(patience), PATIENCE));
+            assert!(answering.is_overdue());
+            assert!(!answering.becomes_overdue(Nanos(999), PATIENCE));
+            // It is reported anew once it was given time.
+            answering.give_time();
+            assert!(!answering.is_overdue());
+            assert!(answering.becomes_overdue(Nanos(999), PATIENCE));
+        }
+    }
+
+    #[test]
+    fn an_answer_tells_whether_the_device_was_overdue() {
+        let mut answering = Answering::default();
+        answering.begins(Operation::Read, Nanos(0));
+        answering.becomes_overdue(Nanos(10), PATIENCE);
+        answering.becomes_overdue(Nanos(11), PATIENCE);
+        let answer = answering.answered(&Reply::Read(Ok(Reading::default())));
+        assert!(answer.unwrap().was_overdue && !answering.is_overdue());
+    }
+
+    /// What the device does next, each answered at once.
+    fn next(answering: &mut Answering, count: usize) -> Vec<Operation> {
+        let operations = (0..count).map_while(|_| answering.take_wanted());
+        operations.collect()
+    }
+
+    #[test]
+    fn a_busy_device_begins_nothing_and_a_free_one_what_matters_most() {
+        let mut answering = Answering::default();
+        assert!(!answering.wants_anything());
+        answering.want_read();
+        answering.want_holders();
+        answering.want_identity();
+        answering.begins(Operation::Read, Nanos(0));
+        assert_eq!(answering.take_wanted(), None);
+        answering.answered(&Reply::Read(Ok(Reading::default())));
+        let expected = [Operation::Identify, Operation::Holders, Operation::Read];
+        assert_eq!(next(&mut answering, 9), expected);
+        assert!(!answering.wants_anything());
+    }
+
+    #[test]
+    fn looks_at_holders_keep_no_reading_waiting() {
+        let mut answering = Answering::default();
+        let mut begun = Vec::new();
+        for _ in 0..4 {
+            answering.want_read();
+            answering.want_holders();
+            begun.extend(next(&mut answering, 1));
+        }
+        let (holders, read) = (Operation::Holders, Operation::Read);
+        assert_eq!(begun, [holders, read, holders, read]);
+    }
+
+    #[test]
+    fn what_is_to_be_closed_is_asked_nothing_more() {
+        for open in [true, false] {
+            let mut answering = Answering::default();
+            answering.want_read();
+            answering.want_identity();
+            answering.want_closed(open);
+            // It is closed once, also where it was wanted before.
+            answering.want_closed(false);
+            let begun = next(&mut answering, 9);
+            assert_eq!(begun, [Operation::Release][..usize::from(open)]);
+        }
+    }
+
+    #[test]
+    fn a_reading_forgives_failures_and_only_a_write_forgives_refusals() {
+        let counts = |it: &Answering| (it.failures(), it.refusals());
+        let mut answering = Answering::default();
+        answering.has_failed_to_read();
+        answering.has_refused();
+        assert_eq!(counts(&answering), (2, 1));
+        answering.has_read();
+        assert_eq!(counts(&answering), (0, 1));
+        answering.has_refused();
+        answering.retries_at(Nanos(9));
+        answering.has_written();
+        assert_eq!(counts(&answering), (0, 0));
+        assert_eq!(answering.retry_at(), None);
+    }
+
+    #[test]
+    fn a_failed_write_is_tried_again_once_when_its_time_has_come() {
+        let mut answering = Answering::default();
+        answering.retries_now(Nanos(5));
+        assert!(!answering.is_to_retry(Nanos(5)));
+        answering.retries_at(Nanos(9));
+        assert!(!answering.is_to_retry(Nanos(8)));
+        answering.retries_now(Nanos(8));
+        assert_eq!(answering.retry_at(), Some(Nanos(8)));
+        assert!(answering.is_to_retry(Nanos(8)) && !answering.is_to_retry(Nanos(99)));
+    }
+}

@@ -202,3 +202,47 @@ impl<S: Store> Core<S> {
         self.standing_changed(device);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use litd_power::DeviceKind;
+
+    use super::*;
+    use crate::devices::all::tests::device;
+
+    const MINUTE: i64 = 60_000_000_000;
+
+    #[test]
+    fn a_gpu_that_fails_again_and_again_is_trusted_later_each_time_and_after_a_day_as_at_first() {
+        let mut trust = Trust::default();
+        let mut minutes = Vec::new();
+        for _ in 0..8 {
+            minutes.push(trust.probation().0 / MINUTE);
+            trust.is_trusted_again(Nanos(0));
+            trust.fails(Nanos(FORGIVEN.0 - 1));
+        }
+        assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 60, 60]);
+        trust.fails(FORGIVEN);
+        assert_eq!(trust.probation(), PROBATION);
+        trust.times = u32::MAX;
+        trust.is_trusted_again(Nanos(0));
+        assert_eq!(trust.probation(), LONGEST_PROBATION);
+    }
+
+    #[test]
+    fn a_unit_that_fails_remembers_whether_it_has_refused_a_write_and_what_it_counts_with() {
+        let mut unit = Unit::new("gpu0".to_owned(), device(DeviceKind::Gpu, "0000:05:00.0"));
+        unit.fails(Nanos(0), None);
+        assert!(unit.standing.failed().unwrap().answers_only);
+        unit.fails(Nanos(1), Some(Watts(600.0)));
+        unit.fails(Nanos(2), None);
+        assert_eq!(unit.standing.not_in_force(), Some(Watts(600.0)));
+        unit.answering.has_refused();
+        unit.has_failed_again();
+        assert!(!unit.standing.failed().unwrap().answers_only);
+        // That it has refused one stays, also where a later failure is another one.
+        unit.answering.begins_anew();
+        unit.has_failed_again();
+        assert!(!unit.standing.failed().unwrap().answers_only);
+    }
+}

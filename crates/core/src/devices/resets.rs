@@ -63,3 +63,37 @@ impl Resets {
         self.guessed.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_resets_that_only_the_cap_shows_two_in_ten_minutes_are_believed() {
+        let mut resets = Resets::default();
+        let at = |minutes: i64| Nanos(minutes * 60_000_000_000);
+        assert!(resets.may_be_reset(false, at(0)) && resets.may_be_reset(false, at(5)));
+        assert!(!resets.may_be_reset(false, at(9)));
+        // An energy counter that begins anew proves one, and uses up none.
+        assert!(resets.may_be_reset(true, at(9)));
+        assert!(resets.may_be_reset(false, at(10)));
+        assert!(!resets.may_be_reset(false, at(14)));
+        resets.forget();
+        assert!(resets.may_be_reset(false, at(14)));
+    }
+
+    #[test]
+    fn a_reset_waits_for_its_driver_until_that_or_until_it_no_longer_matters() {
+        let mut resets = Resets::default();
+        let (held, cap) = (Watts(500.0), Watts(650.0));
+        assert!(!resets.is_waiting() && resets.judged().is_none());
+        resets.waits_for_driver(Reset { held, cap });
+        assert!(resets.is_waiting());
+        let judged = resets.judged().unwrap();
+        assert_eq!((judged.held, judged.cap), (held, cap));
+        assert!(!resets.is_waiting());
+        resets.waits_for_driver(Reset { held, cap });
+        resets.stop_waiting();
+        assert!(resets.judged().is_none());
+    }
+}

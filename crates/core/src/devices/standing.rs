@@ -155,3 +155,173 @@ impl Standing {
         self.failed()?.not_in_force
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A state in short, for the table below.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum State {
+        Ours,
+        Kept,
+        Overwritten,
+        Faulty,
+        /// Released by its users, or because litd is off; whether litd keeps it within a safe budget.
+        Released {
+            by_mode: bool,
+            held: bool,
+        },
+    }
+
+    use State::{Faulty, Kept, Ours, Overwritten, Released};
+
+    const USERS: State = Released {
+        by_mode: false,
+        held: false,
+    };
+    const OFF: State = Released {
+        by_mode: true,
+        held: true,
+    };
+    const OFF_THEIRS: State = Released {
+        by_mode: true,
+        held: false,
+    };
+
+    const ALL: [State; 7] = [Ours, Kept, Overwritten, Faulty, USERS, OFF, OFF_THEIRS];
+
+    const FAILED: Failed = Failed {
+        held: None,
+        answers_only: true,
+        well_since: None,
+        was_unread: false,
+        not_in_force: Some(Watts(600.0)),
+    };
+
+    fn in_state(state: State) -> Standing {
+        let mut standing = Standing::Ours;
+        match state {
+            Ours => {}
+            Kept => standing.take(),
+            Overwritten => {
+                standing.take();
+                standing.overwrite();
+            }
+            Faulty => {
+                standing.fails(FAILED);
+            }
+            Released { by_mode, held } => {
+                if by_mode && !held {
+                    standing.take();
+                }
+                standing.release(Nanos(0), by_mode);
+            }
+        }
+        standing
+    }
+
+    fn of(standing: &Standing) -> State {
+        match standing {
+            Standing::Ours => Ours,
+            Standing::Foreign(Theirs::Kept) => Kept,
+            Standing::Foreign(Theirs::Overwritten) => Overwritten,
+            Standing::Faulty(_) => Faulty,
+            Standing::Released(LetGo { by_mode, held, .. }) => {
+                let (by_mode, held) = (*by_mode, *held);
+                Released { by_mode, held }
+            }
+        }
+    }
+
+    /// The states in the order of [`ALL`] after a transition.
+    fn after(transition: impl Fn(&mut Standing)) -> [State; 7] {
+        ALL.map(|state| {
+            let mut standing = in_state(state);
+            assert_eq!(of(&standing), state);
+            transition(&mut standing);
+            of(&standing)
+        })
+    }
+
+    #[test]
+    fn every_transition_from_every_state() {
+        // Only what litd owns can fail.
+        let fails = [Faulty, Kept, Overwritten, Faulty, USERS, OFF, OFF_THEIRS];
+        assert_eq!(after(|it| _ = it.fails(FAILED)), fails);
+        // A released device stays released, and litd keeps nothing there.
+        let take = [Kept, Kept, Kept, Kept, USERS, OFF_THEIRS, OFF_THEIRS];
+        assert_eq!(after(Standing::take), take);
+        let overwrite = [
+            Ours,
+            Overwritten,
+            Overwritten,
+            Faulty,
+            USERS,
+            OFF,
+            OFF_THEIRS,
+        ];
+        assert_eq!(after(|it| _ = it.overwrite()), overwrite);
+        let give_back = [Ours, Kept, Kept, Faulty, USERS, OFF, OFF_THEIRS];
+        assert_eq!(after(Standing::give_back), give_back);
+        assert_eq!(after(|it| it.release(Nanos(0), false)), [USERS; 7]);
+        // A foreign cap that is in force is not litd's to hold; one that litd has overwritten is.
+        let off = [OFF, OFF_THEIRS, OFF, OFF, OFF, OFF, OFF];
+        assert_eq!(after(|it| it.release(Nanos(0), true)), off);
+        assert_eq!(after(|it| _ = it.take_back()), [Ours; 7]);
+    }
+
+    #[test]
+    fn transitions_tell_whether_they_were_any() {
+        let fails = ALL.map(|state| in_state(state).fails(FAILED));
+        assert_eq!(fails, [true, false, false, false, false, false, false]);
+        let overwritten = ALL.map(|state| in_state(state).overwrite());
+        assert_eq!(
+            overwritten,
+            [false, true, false, false, false, false, false]
+        );
+        let before = ALL.map(|state| of(&in_state(state).take_back()));
+        assert_eq!(before, ALL);
+    }
+
+    #[test]
+    fn each_state_has_its_own_data_and_no_others() {
+        for state in ALL {
+            let mut standing = in_state(state);
+            let is_released = matches!(state, Released { .. });
+            assert_eq!(standing.is_ours(), state == Ours, "{state:?}");
+            assert_eq!(standing.is_kept(), state == Kept, "{state:?}");
+            assert_eq!(standing.is_overwritten(), state == Overwritten, "{state:?}");
+            let is_foreign = matches!(state, Kept | Overwritten);
+            assert_eq!(standing.is_foreign(), is_foreign, "{state:?}");
+            let is_faulty = state == Faulty;
+            assert_eq!(standing.is_faulty(), is_faulty, "{state:?}");
+            assert_eq!(standing.failed().is_some(), is_faulty, "{state:?}");
+            assert_eq!(standing.failed_mut().is_some(), is_faulty, "{state:?}");
+            assert_eq!(standing.not_in_force().is_some(), is_faulty, "{state:?}");
+            assert_eq!(standing.let_go().is_some(), is_released, "{state:?}");
+            assert_eq!(standing.let_go_mut().is_some(), is_released, "{state:?}");
+            let told = match state {
+                Ours => DeviceState::Ours,
+                Kept | Overwritten => DeviceState::Foreign,
+                Faulty => DeviceState::Faulty,
+                Released { .. } => DeviceState::Released,
+            };
+            assert_eq!(standing.state(), told);
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_released_anew_is_as_unseen_as_before() {
+        let mut standing = in_state(USERS);
+        if let Some(it) = standing.let_go_mut() {
+            (it.unseen_since, it.given_up) = (Some(Nanos(5)), true);
+        }
+        standing.release(Nanos(9), true);
+        let it = standing.let_go().unwrap();
+        assert_eq!(
+            (it.since, it.unseen_since, it.given_up),
+            (Nanos(9), Some(Nanos(5)), false)
+        );
+    }
+}

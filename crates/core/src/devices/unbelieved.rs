@@ -98,3 +98,60 @@ impl Unbelieved {
         self.impossible
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hears(it: &mut Unbelieved, cap: f64, at: i64) -> Heard {
+        it.hears(Watts(cap), Nanos(at))
+    }
+
+    #[test]
+    fn what_is_read_twice_is_believed() {
+        let mut it = Unbelieved::default();
+        assert_eq!(hears(&mut it, 500.0, 1), Heard::Once);
+        assert_eq!((it.is_suspect(), it.since()), (true, Some(Nanos(1))));
+        assert_eq!(hears(&mut it, 500.0, 2), Heard::Twice);
+        it.settle();
+        assert_eq!((it.is_suspect(), it.since()), (false, None));
+    }
+
+    #[test]
+    fn readings_that_contradict_each_other_are_told_of_once_with_the_cap_and_then_as_going_on() {
+        let mut it = Unbelieved::default();
+        hears(&mut it, 500.0, 1);
+        assert!(!it.contradicts_itself());
+        assert_eq!(hears(&mut it, 400.0, 2), Heard::Otherwise);
+        assert!(it.contradicts_itself());
+        assert_eq!(
+            hears(&mut it, 300.0, 3),
+            Heard::OtherwiseAgain(Watts(400.0))
+        );
+        // No reading is believed since the first of them.
+        assert_eq!(it.since(), Some(Nanos(1)));
+        assert_eq!(hears(&mut it, 300.0, 4), Heard::Twice);
+    }
+
+    #[test]
+    fn the_first_reading_of_all_contradicts_nothing() {
+        let mut it = Unbelieved::first(Some(Watts(700.0)), None);
+        assert_eq!((it.is_suspect(), it.since()), (true, None));
+        assert_eq!(hears(&mut it, 500.0, 1), Heard::Once);
+        let mut it = Unbelieved::first(Some(Watts(700.0)), None);
+        assert_eq!(hears(&mut it, 700.0, 1), Heard::Twice);
+    }
+
+    #[test]
+    fn a_cap_beyond_the_range_is_known_until_a_reading_is_believed() {
+        let mut it = Unbelieved::first(None, Some(Watts(9000.0)));
+        assert_eq!(
+            (it.impossible(), it.is_suspect()),
+            (Some(Watts(9000.0)), false)
+        );
+        it.hears_beyond(Some(Watts(8000.0)));
+        assert_eq!(it.impossible(), Some(Watts(8000.0)));
+        it.settle();
+        assert_eq!(it.impossible(), None);
+    }
+}

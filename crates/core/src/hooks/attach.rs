@@ -8,7 +8,8 @@ use crate::core::Core;
 use crate::devices::identity::divided;
 use crate::event::{Peer, SessionId};
 use crate::hooks::cgroup::{Home, job_name, of_user};
-use crate::job::{Job, Rank};
+use crate::job::Job;
+use crate::job::roster::{Arrival, NoPlace};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -116,25 +117,18 @@ impl<S: Store> Core<S> {
             .jobs
             .entry(hello.job.clone())
             .or_insert_with(|| Job::new(hello, peer.uid, home, gpus, now));
-        let rank = job.ranks.entry(hello.rank).or_insert_with(|| Rank {
-            device,
-            session: None,
-            peer,
-            left: None,
-            iteration: 0,
-        });
-        job.part_of = group.is_some().then(|| whole.job.clone());
-        let replaced = rank.session.replace(id);
-        let restarted = rank.peer.pid != peer.pid;
-        (rank.peer, rank.left) = (peer, None);
+        let Arrival {
+            replaced,
+            has_restarted: restarted,
+        } = job.ranks.arrives(hello.rank, device, peer, id);
+        let part_of = group.is_some().then_some(whole.job.as_str());
+        job.ranks.becomes_part_of(part_of);
         if restarted {
-            // A new process may have gone back to a checkpoint.
-            rank.iteration = 0;
             job.count_anew();
         }
         job.samples.drop_pending();
         job.elsewhere.arrived(hello);
-        job.heard = now;
+        job.hearing.waits(now);
         let name = job.name.clone();
         let protocol = litd_proto::negotiate(hello.protocol).unwrap_or(litd_proto::PROTOCOL);
         let mut welcome = Welcome {
@@ -172,19 +166,19 @@ impl<S: Store> Core<S> {
 
     /// Once all ranks of a job on this node have come, each of its groups is complete, and its loop may begin.
     fn count_groups(&mut self, whole: &str) {
-        let is_part = |job: &Job| job.part_of.as_deref() == Some(whole);
+        let is_part = |job: &Job| job.ranks.part_of() == Some(whole);
         let parts = self.jobs.values().filter(|job| is_part(job));
         let (mut come, mut here) = (0, 0);
         for part in parts {
             come += part.ranks.len();
-            here = here.max(part.here as usize);
+            here = here.max(part.ranks.here());
         }
         if come < here {
             return;
         }
         let mut gathered = Vec::new();
         for part in self.jobs.values_mut().filter(|job| is_part(job)) {
-            part.expected = part.ranks.len() as u32;
+            part.ranks.is_complete();
             gathered.push(part.name.clone());
         }
         for name in gathered {
@@ -227,28 +221,21 @@ impl<S: Store> Core<S> {
             let no = No::new(RefusalCode::OtherUser, "other_user", reason);
             return Err(no.for_now());
         }
-        if job.here != hello.local_world_size {
-            let reason = format!(
-                "the job's other ranks say that {} of them run here, this one says {}",
-                job.here, hello.local_world_size
-            );
-            return Err(No::new(RefusalCode::Malformed, "malformed", reason));
-        }
-        let elsewhere =
-            |(&rank, known): (&u32, &Rank)| (rank == hello.rank) != (known.device == device);
-        if job.ranks.iter().any(elsewhere) {
-            return Err(taken(format!(
+        let place = job.ranks.has_place(hello, device);
+        place.map_err(|why| match why {
+            NoPlace::Disagrees(here) => {
+                let reason = format!(
+                    "the job's other ranks say that {here} of them run here, this one says {}",
+                    hello.local_world_size
+                );
+                No::new(RefusalCode::Malformed, "malformed", reason)
+            }
+            NoPlace::Taken => taken(format!(
                 "rank {} or GPU {} is another's in this job: one rank per GPU",
                 hello.rank, hello.gpu
-            )));
-        }
-        if job.ranks.len() >= job.expected as usize && !job.ranks.contains_key(&hello.rank) {
-            return Err(taken(format!(
-                "all {} ranks of this job are here",
-                job.expected
-            )));
-        }
-        Ok(())
+            )),
+            NoPlace::Full(ranks) => taken(format!("all {ranks} ranks of this job are here")),
+        })
     }
 
     /// Disconnects hooks whose GPU was released before its driver has confirmed that they hold it.

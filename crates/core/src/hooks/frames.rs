@@ -87,10 +87,8 @@ impl<S: Store> Core<S> {
     fn process_ended(&mut self, id: SessionId) {
         if let Some((job, rank)) = self.hooks.get(id).and_then(Session::attached)
             && let Some(job) = self.jobs.get_mut(job)
-            && let Some(rank) = job.ranks.get_mut(&rank)
         {
-            // No process has the id 0.
-            rank.peer.pid = 0;
+            job.ranks.process_ends(rank);
         }
     }
 
@@ -169,10 +167,8 @@ impl<S: Store> Core<S> {
         let (Some(session), Some(job)) = (self.hooks.get(id), self.jobs.get_mut(name)) else {
             return;
         };
-        if let Some(known) = job.ranks.get_mut(&rank) {
-            known.iteration = known.iteration.max(kernels.iteration);
-        }
-        if !job.is_whole() {
+        job.ranks.tells(rank, kernels.iteration);
+        if !job.ranks.is_whole() {
             return self.out.refuse("not_whole");
         }
         match job.add(rank, kernels, session.dictionary().names(), self.out.now()) {
@@ -208,9 +204,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        if let Some(known) = job.ranks.get_mut(&rank) {
-            known.iteration = known.iteration.max(tick.iteration);
-        }
+        job.ranks.tells(rank, tick.iteration);
         job.ticks.add(&tick);
         self.trial_tick(name, tick);
     }
@@ -251,11 +245,10 @@ impl<S: Store> Core<S> {
     /// A frame of a job has come.
     fn heard(&mut self, name: &str) {
         let now = self.now();
-        if let Some(job) = self.jobs.get_mut(name) {
-            job.heard = now;
-            if job.stale {
-                self.fresh_again(name);
-            }
+        if let Some(job) = self.jobs.get_mut(name)
+            && job.hearing.hears(now)
+        {
+            self.fresh_again(name);
         }
     }
 
@@ -274,7 +267,7 @@ impl<S: Store> Core<S> {
         let Some(directive) = job.new_directive(&self.config) else {
             return;
         };
-        for id in job.sessions() {
+        for id in job.ranks.sessions() {
             let message = ToHook::Directive(directive);
             self.hooks.send(id, &message, &mut self.out);
         }
@@ -289,9 +282,8 @@ impl<S: Store> Core<S> {
         let was = self.hooks.refuse(id, no, &mut self.out);
         if let Some((name, rank)) = was
             && let Some(job) = self.jobs.get_mut(&name)
-            && let Some(rank) = job.ranks.get_mut(&rank)
+            && job.ranks.is_away(rank, self.out.now())
         {
-            (rank.session, rank.left) = (None, Some(self.out.now()));
             self.tell_hooks(&name);
         }
     }

@@ -15,7 +15,8 @@ use crate::event::Peer;
 use crate::hooks::cgroup::Home;
 use crate::hooks::tenant::Tenant;
 use crate::hooks::{No, Waiting};
-use crate::job::{Job, Rank};
+use crate::job::Job;
+use crate::job::roster::Rank;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -141,14 +142,7 @@ impl<S: Store> Core<S> {
         let Some(job) = job.and_then(|name| self.jobs.get_mut(name)) else {
             return;
         };
-        let mut ranks = job.ranks.values_mut();
-        let gone = ranks.find(|rank| rank.device == device && !holds(holders, rank.peer));
-        let Some(gone) = gone else {
-            return;
-        };
-        // Requests of the process end with it, also while its connection may come back.
-        gone.peer.pid = 0;
-        if let Some(id) = gone.session {
+        if let Some(id) = job.ranks.evict(device, |peer| holds(holders, peer)) {
             let reason = "its process no longer uses the GPU";
             self.refuse(
                 id,
@@ -164,15 +158,16 @@ impl<S: Store> Core<S> {
         let in_turn = self.rounds.is_every(EVERY);
         let locked_in_turn = self.rounds.is_every(LOCKED_EVERY);
         let planned = |rank: &&Rank| {
-            let unit = self.devices.get(rank.device);
-            unit.is_some_and(|unit| unit.clocks.are_asked_by(rank.peer.pid))
+            let unit = self.devices.get(rank.device());
+            unit.is_some_and(|unit| unit.clocks.are_asked_by(rank.pid()))
         };
-        let ranks = self.jobs.values().flat_map(|job| job.ranks.values());
-        let asked_for = ranks.filter(|rank| match rank.session {
+        let ranks = self.jobs.values().flat_map(|job| job.ranks.iter());
+        let ranks = ranks.map(|(_, rank)| rank);
+        let asked_for = ranks.filter(|rank| match rank.session() {
             Some(_) => in_turn || locked_in_turn && planned(rank),
             None => planned(rank),
         });
-        let mut asked_for: Vec<usize> = asked_for.map(|rank| rank.device).collect();
+        let mut asked_for: Vec<usize> = asked_for.map(Rank::device).collect();
         if in_turn {
             let shared = self.condition.announced.shared_with_spared();
             asked_for.extend(shared.filter_map(|gpu| self.devices.called(gpu)));

@@ -3,7 +3,6 @@
 use litd_api::EventKind;
 use litd_units::Nanos;
 
-use super::Rank;
 use crate::core::{Core, seconds};
 use crate::event::SessionId;
 use crate::record::Note;
@@ -16,8 +15,8 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        if let Some(rank) = job.ranks.remove(&rank)
-            && let Some(unit) = self.devices.get_mut(rank.device)
+        if let Some(device) = job.ranks.leaves(rank)
+            && let Some(unit) = self.devices.get_mut(device)
         {
             unit.usage.leaves();
         }
@@ -39,11 +38,9 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let known = job.ranks.get_mut(&rank);
-        let Some(known) = known.filter(|known| known.session == Some(id)) else {
+        if !job.ranks.disconnects(rank, id, now) {
             return;
-        };
-        (known.session, known.left) = (None, Some(now));
+        }
         let text = format!("rank {rank} lost its connection");
         self.note(Note::info(EventKind::Job, text).job(name));
         self.tell_hooks(name);
@@ -55,13 +52,13 @@ impl<S: Store> Core<S> {
         let silence = seconds(self.config.jobs.stale_seconds);
         let names: Vec<String> = self.jobs.keys().cloned().collect();
         for name in names {
-            let Some(job) = self.jobs.get(&name) else {
+            let now = self.now();
+            let Some(job) = self.jobs.get_mut(&name) else {
                 continue;
             };
-            let gone = |rank: &Rank| rank.left.is_some_and(|left| self.now() >= left + patience);
-            if job.ranks.values().any(gone) {
+            if job.ranks.has_lost(patience, now) {
                 self.lose_ranks(&name, patience);
-            } else if !job.stale && self.now() >= job.heard + silence {
+            } else if job.hearing.grows_stale(silence, now) {
                 self.grown_stale(&name);
             }
             self.drop_unread(&name);
@@ -87,15 +84,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let mut freed = Vec::new();
-        job.ranks.retain(|_, rank| {
-            let gone = rank.left.is_some_and(|left| now >= left + patience);
-            if gone {
-                freed.push(rank.device);
-            }
-            !gone
-        });
-        for device in freed {
+        for device in job.ranks.lose(patience, now) {
             if let Some(unit) = self.devices.get_mut(device) {
                 unit.usage.leaves();
             }
@@ -119,7 +108,7 @@ impl<S: Store> Core<S> {
                 unit.usage.leaves();
             }
         }
-        for id in job.sessions() {
+        for id in job.ranks.sessions() {
             self.hooks.close(id, &mut self.out);
         }
         let note = Note::info(EventKind::Job, format!("ended: {why}"));

@@ -92,7 +92,7 @@ impl<S: Store> Core<S> {
 
     /// The scheduler's job of a process, by its control groups or as its hook was told to be in.
     fn home_of(&self, holder: &Holder) -> Option<Home> {
-        let is_its = |job: &&Job| job.ranks.values().any(|rank| rank.peer.pid == holder.pid);
+        let is_its = |job: &&Job| job.ranks.iter().any(|(_, rank)| rank.pid() == holder.pid);
         let told = || self.jobs.values().find(is_its)?.home.clone();
         Home::of(&holder.cgroup).or_else(told)
     }

@@ -2,15 +2,15 @@
 
 pub(crate) mod announced;
 pub(crate) mod elsewhere;
+pub(crate) mod hearing;
 pub(crate) mod lifecycle;
 pub(crate) mod names;
 pub(crate) mod overhead;
+pub(crate) mod roster;
 pub(crate) mod settle;
 pub(crate) mod shares;
 pub(crate) mod steering;
 pub(crate) mod ticks;
-
-use std::collections::BTreeMap;
 
 use litd_policies::{Policy, State};
 use litd_proto::{Directive, Hello, Kernels};
@@ -18,9 +18,10 @@ use litd_traces::NameId;
 use litd_units::Nanos;
 
 use crate::config::Config;
-use crate::event::{Peer, SessionId};
 use crate::hooks::cgroup::Home;
 use crate::job::elsewhere::Elsewhere;
+use crate::job::hearing::Hearing;
+use crate::job::roster::Roster;
 use crate::job::settle::Settling;
 use crate::job::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
@@ -35,21 +36,6 @@ pub(crate) use samples::{LeftOut, Measured};
 use samples::{Part, Samples};
 use watch::Watch;
 
-/// A rank of a job.
-#[derive(Debug, Clone)]
-pub(crate) struct Rank {
-    /// The rank's GPU, by position in the inventory.
-    pub device: usize,
-    /// The session of the rank's hook, while it is connected.
-    pub session: Option<SessionId>,
-    /// The process.
-    pub peer: Peer,
-    /// Since when the hook is not connected; `None` while it is.
-    pub left: Option<Nanos>,
-    /// The last iteration that the rank has reported.
-    pub iteration: u64,
-}
-
 /// A job.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -59,18 +45,10 @@ pub(crate) struct Job {
     pub uid: u32,
     /// The scheduler's job.
     pub home: Option<Home>,
-    /// The job that it is a group of, if that job's ranks do unequal work.
-    pub part_of: Option<String>,
-    /// Ranks of the whole job on this node, as its hooks say.
-    pub here: u32,
-    /// Its own ranks on this node: all of them, or those of its group once all ranks of the job have come.
-    pub expected: u32,
-    /// Ranks on all nodes, as the first hook said.
-    pub world_size: u32,
     /// Whether this node waits for other nodes.
     pub elsewhere: Elsewhere,
-    /// Ranks on this node that have been here.
-    pub ranks: BTreeMap<u32, Rank>,
+    /// Its ranks on this node.
+    pub ranks: Roster,
     /// What its ranks have measured.
     pub samples: Samples,
     /// The job's loop, once all ranks were here.
@@ -79,10 +57,8 @@ pub(crate) struct Job {
     pub why: String,
     /// Whether its last caps have taken effect.
     pub settling: Settling,
-    /// Whether no frame has come for too long.
-    pub stale: bool,
-    /// When the last frame of any rank came.
-    pub heard: Nanos,
+    /// Whether anything was heard of it of late.
+    pub hearing: Hearing,
     /// Set while a trial decides what its devices hold; its loop rests meanwhile.
     pub lab: Option<Lab>,
     /// The job's hold-out.
@@ -102,18 +78,13 @@ impl Job {
             name: hello.job.clone(),
             uid,
             home,
-            part_of: None,
-            here: hello.local_world_size,
-            expected: hello.local_world_size,
-            world_size: hello.world_size,
             elsewhere: Elsewhere::default(),
-            ranks: BTreeMap::new(),
+            ranks: Roster::new(hello),
             samples: Samples::new(gpus),
             control: JobLoop::default(),
             why: String::new(),
             settling: Settling::default(),
-            stale: false,
-            heard: now,
+            hearing: Hearing::Fresh(now),
             lab: None,
             held_out: HeldOut::default(),
             directive: Directive::default(),
@@ -124,22 +95,17 @@ impl Job {
 
     /// Whether the job also runs on other nodes. Then all ranks here may wait for a straggler elsewhere.
     pub fn leaves_the_node(&self) -> bool {
-        self.world_size > self.here
+        self.ranks.leave_the_node()
     }
 
     /// The whole job's name, of which this one may be a group.
     pub fn whole(&self) -> &str {
-        self.part_of.as_deref().unwrap_or(&self.name)
-    }
-
-    /// Whether no GPU of this node does the same work as its only one.
-    pub fn is_alone(&self) -> bool {
-        self.part_of.is_some() && self.expected == 1
+        self.ranks.part_of().unwrap_or(&self.name)
     }
 
     /// The policy that is permitted for this job where this one is asked for.
     pub fn permitted(&self, policy: Policy) -> Policy {
-        if self.is_alone() {
+        if self.ranks.is_alone() {
             return Policy::Observe;
         }
         match self.leaves_the_node() {
@@ -153,15 +119,9 @@ impl Job {
         self.leaves_the_node() && self.elsewhere.waits()
     }
 
-    /// Whether all of its ranks on this node are connected.
-    pub fn is_whole(&self) -> bool {
-        let connected = self.ranks.values().filter(|rank| rank.session.is_some());
-        self.expected as usize == connected.count()
-    }
-
     /// The job's GPUs, in the order of its ranks.
     pub fn gpus(&self) -> impl Iterator<Item = usize> + '_ {
-        self.ranks.values().map(|rank| rank.device)
+        self.ranks.gpus()
     }
 
     /// The job's GPUs, then the CPU sockets that its loop moves: the order of its cap vectors.
@@ -177,24 +137,13 @@ impl Job {
 
     /// Whether the job's loop moves a device's cap, or keeps it while a GPU of the job is released.
     pub fn moves(&self, device: usize) -> bool {
-        !self.stale && self.asks_for(device)
+        !self.hearing.is_stale() && self.asks_for(device)
     }
 
     /// Whether the job's loop has asked for a cap of a device; it is also kept while the job is stale.
     pub fn asks_for(&self, device: usize) -> bool {
         let own = || self.counts_on(device) || self.gpus().any(|gpu| gpu == device);
         self.control.ask().is_some() && own()
-    }
-
-    /// The sessions of its ranks.
-    pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
-        self.ranks.values().filter_map(|rank| rank.session)
-    }
-
-    /// The latest iteration that any rank has reported.
-    pub fn iteration(&self) -> u64 {
-        let iterations = self.ranks.values().map(|rank| rank.iteration);
-        iterations.max().unwrap_or(0)
     }
 
     /// The state of its loop.
@@ -205,7 +154,7 @@ impl Job {
     /// Whether its loop may ask for caps now.
     pub fn is_steered(&self) -> bool {
         let is_suspended = self.control.suspended().is_some();
-        self.control.ask().is_some() && !is_suspended && !self.stale
+        self.control.ask().is_some() && !is_suspended && !self.hearing.is_stale()
     }
 
     /// Takes one rank's kernels of one iteration. `names` are the rank's names as the job knows them.
@@ -216,7 +165,7 @@ impl Job {
         names: &[NameId],
         now: Nanos,
     ) -> Result<(), LeftOut> {
-        let Some(position) = self.ranks.keys().position(|&known| known == rank) else {
+        let Some(position) = self.ranks.position(rank) else {
             return Err(LeftOut::UnknownName);
         };
         let leaves = self.leaves_the_node();
@@ -246,7 +195,7 @@ impl Job {
 
     /// Every how many iterations one is profiled now; 0: none.
     pub fn period(&self, config: &Config) -> u64 {
-        if self.settling.sleeps() || self.is_alone() {
+        if self.settling.sleeps() || self.ranks.is_alone() {
             return 0;
         }
         let short = u64::from(config.law.calibration.sampling_period.max(1));
@@ -280,7 +229,7 @@ impl Job {
 
     /// The new directive for the hooks, if it has changed.
     pub fn new_directive(&mut self, config: &Config) -> Option<Directive> {
-        let pause = self.control.suspended().is_some() || !self.is_whole();
+        let pause = self.control.suspended().is_some() || !self.ranks.is_whole();
         let period = self.period(config);
         if (period, pause) == (self.directive.period, self.directive.pause) {
             return None;
@@ -290,7 +239,7 @@ impl Job {
             0 => 0,
             period => {
                 let settled = self.settling.first(config.settle.iterations);
-                let next = self.iteration().saturating_add(1);
+                let next = self.ranks.iteration().saturating_add(1);
                 let next = next.max(settled.unwrap_or(0));
                 next.div_ceil(period).saturating_mul(period)
             }

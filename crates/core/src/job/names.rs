@@ -167,7 +167,7 @@ impl<S: Store> Core<S> {
         };
         // Incomplete iterations refer to kernels by the old numbers.
         job.samples.drop_pending();
-        let connected: BTreeSet<SessionId> = job.sessions().collect();
+        let connected: BTreeSet<SessionId> = job.ranks.sessions().collect();
         let told = self.hooks.dictionaries(&connected);
         job.samples.names_mut().keep(told);
     }

@@ -96,7 +96,7 @@ impl<S: Store> Core<S> {
                 continue;
             };
             let until = self.now() + seconds(self.settle_seconds(job));
-            let iteration = job.iteration();
+            let iteration = job.ranks.iteration();
             if let Some(job) = self.jobs.get_mut(&name) {
                 job.settling.moved(self.out.now(), until, iteration);
             }

@@ -21,7 +21,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
-        if job.is_whole() && !job.control.runs() {
+        if job.ranks.is_whole() && !job.control.runs() {
             self.suspend_or_resume(name);
             self.plan_anew(name);
         }
@@ -80,7 +80,6 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        job.stale = true;
         job.why = "nothing was heard of it for too long".to_owned();
         if !hold {
             job.control.asks_for_nothing();
@@ -102,7 +101,6 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        job.stale = false;
         let restored = job.control.ask().is_none() && job.control.runs();
         self.note(Note::info(EventKind::State, "heard of again").job(name));
         if restored {
@@ -148,8 +146,9 @@ impl<S: Store> Core<S> {
 
     /// The plan for a job under the policy, budget and limits of now.
     fn plan(&self, job: &Job) -> (Result<Plan, PlanError>, Vec<usize>, Option<PlanError>) {
-        let watched =
-            job.control.suspended().is_some() || job.stale || self.authority.is_stopping();
+        let watched = job.control.suspended().is_some()
+            || job.hearing.is_stale()
+            || self.authority.is_stopping();
         let policy = match watched {
             true => Policy::Observe,
             false => self.policy_of(job),
@@ -278,7 +277,10 @@ impl<S: Store> Core<S> {
             .iter()
             .all(|&device| self.actuator.is_settled(device) && !self.is_on_its_way(device));
         // While a trial holds other caps, the loop rests: it would take their effect for its own.
-        let usable = still && !job.stale && job.control.suspended().is_none() && job.lab.is_none();
+        let usable = still
+            && !job.hearing.is_stale()
+            && job.control.suspended().is_none()
+            && job.lab.is_none();
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
         let Measured {
             iteration,

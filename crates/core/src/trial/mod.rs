@@ -259,7 +259,7 @@ impl<S: Store> Core<S> {
         if let Some(why) = job.control.suspended() {
             return Some(format!("its job is not steered any more: {why}"));
         }
-        if job.stale {
+        if job.hearing.is_stale() {
             return Some("nothing was heard of its job for too long".to_owned());
         }
         if !job.control.runs() {

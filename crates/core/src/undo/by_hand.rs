@@ -438,3 +438,63 @@ impl Unit {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: Watts = Watts(500.0);
+
+    fn failed(at: i64) -> ByHand {
+        let mut by_hand = ByHand::Asked(CAP);
+        assert_eq!(by_hand.fail(Nanos(at), "it hangs".to_owned()), Some(CAP));
+        by_hand
+    }
+
+    #[test]
+    fn only_an_override_that_was_asked_for_can_fail() {
+        for mut by_hand in [ByHand::Settled, failed(0), {
+            let mut undone = failed(0);
+            undone.seen_back(Nanos(1));
+            undone
+        }] {
+            let before = by_hand.clone();
+            assert_eq!(by_hand.asked(), None);
+            assert_eq!(by_hand.fail(Nanos(9), String::new()), None);
+            assert_eq!(by_hand, before);
+        }
+        assert_eq!(ByHand::Asked(CAP).asked(), Some(CAP));
+    }
+
+    #[test]
+    fn a_failed_override_need_not_be_undone_once_a_younger_reading_shows_the_cap_found() {
+        let mut by_hand = failed(5);
+        by_hand.seen_back(Nanos(5));
+        assert!(by_hand.has_failed_at(CAP) && !by_hand.has_failed_at(Watts(400.0)));
+        by_hand.seen_back(Nanos(6));
+        assert!(!by_hand.has_failed_at(CAP));
+        for mut other in [ByHand::Settled, ByHand::Asked(CAP)] {
+            let before = other.clone();
+            other.seen_back(Nanos(9));
+            assert_eq!(other, before);
+        }
+    }
+
+    #[test]
+    fn a_failed_override_that_lands_within_half_a_minute_is_to_be_undone() {
+        let late = Nanos(LATE.0 - 1);
+        for is_seen_back in [false, true] {
+            let mut by_hand = failed(0);
+            if is_seen_back {
+                by_hand.seen_back(Nanos(1));
+            }
+            assert!(!by_hand.landed(Watts(400.0), late));
+            assert!(!by_hand.landed(CAP, LATE));
+            assert!(by_hand.landed(CAP, late));
+            assert!(by_hand.has_failed_at(CAP));
+        }
+        for mut other in [ByHand::Settled, ByHand::Asked(CAP)] {
+            assert!(!other.landed(CAP, Nanos(0)));
+        }
+    }
+}
