@@ -44,8 +44,9 @@ impl Config {
     pub fn is_silent_on_a_hold(&self, path: Option<&Path>) -> bool {
         let path = path.unwrap_or(Path::new(DEFAULT_PATH));
         let text = files::text(path, files::LONGEST_CONFIG).unwrap_or_default();
-        let usual = || Some(self.shell.usual("/run/litd")?.join("baseline"));
-        let baseline = self.shell.baseline_path().or_else(usual);
+        // An administrator's shell has none of the unit's variables.
+        let beside_locks = || Some(self.shell.locks().parent()?.join("baseline"));
+        let baseline = self.shell.baseline_path().or_else(beside_locks);
         self.core.caps.on_exit == OnExit::Restore
             && !says_to_restore(&text)
             && baseline.is_some_and(|path| baseline::was_held(&path))

@@ -165,6 +165,26 @@ fn a_file_that_says_nothing_raises_nothing_that_was_held() {
     }
 }
 
+/// As an administrator runs `litd restore`: without the variables that systemd sets for the unit. The baseline lies
+/// beside the locks.
+#[test]
+fn a_hold_is_known_by_hand_too() {
+    let mut stand = steering(&quick("gpu-realloc"));
+    stand.kill();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let baseline = stand.rig.layout().locks().with_file_name("baseline");
+    fs::write(
+        baseline,
+        format!("litd-baseline 1\nboot {boot}hold 4000000000\n"),
+    )
+    .unwrap();
+    stand.configure("mode = \"drive\"\n");
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("held caps within a safe budget"), "{said}");
+    assert_safe(&stand);
+}
+
 /// The links to a lost journal are what tells of it: they stay, however often caps are held.
 #[test]
 fn a_lost_journal_is_told_of_each_time() {
