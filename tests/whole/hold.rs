@@ -70,7 +70,13 @@ fn off_leaves_what_is_safe_and_forgets_nothing() {
     let mut stand = steering(&quick_with_switch("gpu-realloc", &file));
     fs::write(&file, "row 7 is being rewired\n").unwrap();
     stand.pass(5.0);
-    assert_eq!(stand.status().node.mode, Mode::Off);
+    let status = stand.status();
+    assert_eq!(status.node.mode, Mode::Off);
+    // Closed devices are not read: what others have set since would be missed.
+    assert!(
+        status.devices.iter().all(|it| it.cap.is_none()),
+        "{status:#?}"
+    );
     assert_safe(&stand);
     assert_eq!(stand.journaled().len(), GPUS);
     stand.kill();

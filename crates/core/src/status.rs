@@ -155,9 +155,13 @@ impl<S: Store> Core<S> {
 
     fn device_status(&self, device: usize, unit: &Unit) -> DeviceStatus {
         let identity = &unit.device.identity;
-        // A released device is not read, so its state is unknown.
-        let let_go = unit.standing.let_go().is_some() && !self.is_journaled(device);
-        let reading = self.fresh_reading(unit).filter(|_| !let_go);
+        // A released device is not read, so its state is unknown; nor is one that litd has left closed with a cap of its
+        // own, which others may have changed since.
+        let is_unread = unit
+            .standing
+            .let_go()
+            .is_some_and(|it| it.closed.is_some() || !self.is_journaled(device));
+        let reading = self.fresh_reading(unit).filter(|_| !is_unread);
         let reading = reading.unwrap_or_default();
         let limits = unit.limits(&self.config.caps);
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));
@@ -180,7 +184,7 @@ impl<S: Store> Core<S> {
             },
             job: unit.usage.job().map(str::to_owned),
             found: unit.found,
-            cap: self.actuator.held(device).filter(|_| !let_go),
+            cap: self.actuator.held(device).filter(|_| !is_unread),
             enforced: reading.enforced,
             floor: limits.floor,
             ceiling: limits.ceiling,
