@@ -26,19 +26,20 @@ impl<S: Store> Core<S> {
     /// The reason for a device's target, or for leaving it alone.
     pub(crate) fn reason(&self, device: usize) -> Reason {
         let Reason { job, text } = self.planned_reason(device);
-        match self
-            .targets
-            .planned(device)
-            .filter(|_| self.is_on_its_way(device))
-        {
-            Some(cap) => Reason {
-                job,
-                text: format!(
-                    "on its way to {cap}, as fast as caps.max_rise_w_per_s allows: {text}"
-                ),
-            },
-            None => Reason { job, text },
-        }
+        let planned = self.targets.planned(device);
+        let text = match planned.filter(|_| self.is_on_its_way(device)) {
+            Some(cap) => {
+                format!("on its way to {cap}, as fast as caps.max_rise_w_per_s allows: {text}")
+            }
+            None => text,
+        };
+        let is_lower = planned.zip(self.actuator.held(device));
+        let is_lower = is_lower.is_some_and(|(planned, held)| held < planned);
+        let text = match self.unfollowed().filter(|_| is_lower) {
+            Some(why) => format!("{text}; it waits for watts that may still be drawn: {why}"),
+            None => text,
+        };
+        Reason { job, text }
     }
 
     fn planned_reason(&self, device: usize) -> Reason {

@@ -85,6 +85,32 @@ fn cap_not_in_force_where_devices_are_read() {
     cap_not_in_force(ReadBack::Device);
 }
 
+/// Nobody can tell whether the lower caps are in force, so their watts are given to nobody; and that is said.
+#[test]
+fn caps_that_wait_for_sensors_that_tell_nothing_say_so() {
+    let mut gpus = found_at(4, 700.0);
+    for gpu in &mut gpus {
+        gpu.identity.read_back = ReadBack::MayBeCached;
+        gpu.power = Watts(f64::NAN);
+    }
+    let mut node = Node::with(gpus, observing());
+    node.pass(5.0);
+    node.command(budget(1600.0)).unwrap();
+    node.pass(5.0);
+    node.holds_at_most(1600.0);
+    node.command(budget(2400.0)).unwrap();
+    node.pass(120.0);
+    let status = node.status();
+    assert_eq!(node.caps(), [400.0; 4], "{status:?}");
+    for device in &status.devices {
+        assert!(
+            device.why.contains("does not tell its power"),
+            "{}",
+            device.why
+        );
+    }
+}
+
 /// A lease is granted after the stall, and kept.
 #[test]
 fn lease_after_a_stall() {
