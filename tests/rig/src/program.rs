@@ -147,7 +147,15 @@ fn build(name: &str, directory: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .current_dir(workspace())
-        .args(["build", "--quiet", "--locked", "--profile", profile])
+        // Not all programs are of default members.
+        .args([
+            "build",
+            "--workspace",
+            "--quiet",
+            "--locked",
+            "--profile",
+            profile,
+        ])
         .arg(format!("--bin={name}"))
         .arg("--target-dir")
         .arg(target)
