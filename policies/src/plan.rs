@@ -131,7 +131,7 @@ pub enum PlanError {
         gpu: usize,
     },
     /// A knob or a reading that is no power.
-    #[error("{what} is {value}, which is no power: it must be from 0 to 100000 W")]
+    #[error("{what} is {value}, which is not possible: it must be from 0 to 100000 W")]
     NotAPower {
         /// The parameter or reading.
         what: &'static str,
