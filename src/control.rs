@@ -256,7 +256,7 @@ impl Waits {
     fn of(command: &Command) -> Option<Self> {
         match command {
             Command::SetCap { device, .. } => Some(Self::ByHand(device.clone())),
-            Command::Restore { device } => Some(Self::LetGo(device.clone())),
+            Command::Release { device } => Some(Self::LetGo(device.clone())),
             Command::EndJob { job, .. }
             | Command::BeginJob {
                 job, opt_out: true, ..
@@ -352,7 +352,7 @@ async fn given_back(hub: &Shared, job: &str, done: Done) -> Result<Done, Problem
         }),
         None => Err(Problem {
             error: format!(
-                "{said}, and within {} s not all is as it was found: {}",
+                "{said}, but {} s later not all caps and clocks are restored: {}",
                 LONGEST_JOB.as_secs_f64(),
                 hub.borrow().giving_back(job).said
             ),

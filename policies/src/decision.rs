@@ -4,7 +4,7 @@ use std::fmt;
 
 use litd_units::{Millis, Watts};
 
-use crate::diagnosis::{Diagnosis, behind, clock_below};
+use crate::diagnosis::{Diagnosis, behind, clock_below, numbered};
 use crate::envelope::CapVector;
 use crate::plan::Policy;
 use crate::sample::{Mean, SampleError};
@@ -162,18 +162,34 @@ pub enum Why {
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &numbered)
+    }
+}
+
+impl Why {
+    /// The same in words, where `name` tells what each GPU is called: a number here is a place among the GPUs of one
+    /// job, which to others is another device's name.
+    #[must_use]
+    pub fn told(&self, name: impl Fn(usize) -> String) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text, &name);
+        text
+    }
+
+    fn write(&self, f: &mut dyn fmt::Write, name: &dyn Fn(usize) -> String) -> fmt::Result {
         match self {
             Self::Collecting { have, need } => write!(f, "sample {have} of {need}"),
-            Self::BadSample(error) => write!(f, "sample left out: {error}"),
-            Self::Seen(diagnosis) => diagnosis.fmt(f),
+            Self::BadSample(error) => write!(f, "sample left out: {}", error.told(name)),
+            Self::Seen(diagnosis) => diagnosis.write(f, name),
             Self::Adjusted {
                 straggler: (straggler, raise),
                 leader: (leader, lower),
                 ..
             } => {
-                write!(f, "{}: ", moved(*straggler, *raise))?;
+                write!(f, "{}: ", moved(&name(*straggler), *raise))?;
                 self.reason(f)?;
-                write!(f, "; {}: furthest ahead", moved(*leader, *lower))
+                write!(f, "; {}: furthest ahead", moved(&name(*leader), *lower))
             }
             Self::Recalled { fraction } => {
                 f.write_str("starting from the distribution learned earlier")?;
@@ -185,28 +201,30 @@ impl fmt::Display for Why {
             Self::Replanned {
                 policy: Policy::Observe,
                 ..
-            } => f.write_str("new plan: observe; nothing is written from now on"),
+            } => f.write_str(
+                "policy is observe now: litd moves no cap for this job any more, and restores the caps found",
+            ),
             Self::Replanned { policy, budget } => write!(
                 f,
-                "new plan: {policy}, the GPUs' caps may add up to {budget:.0}; measuring anew"
+                "policy is {policy} now, the GPUs' caps may add up to {budget:.0}; measuring anew"
             ),
             Self::Lifted { sum } => write!(
                 f,
-                "all caps rise alike into what the new plan allows: they add up to {sum:.0}"
+                "all caps rise alike into what the budget allows: they add up to {sum:.0}"
             ),
             Self::Levelled { remainder } => write!(
                 f,
-                "level: first and last GPU are {:.1} % as far apart as they were",
+                "level: the difference between the first and the last GPU's leads is {:.1} % of that in warm-up",
                 remainder * 100.0
             ),
             Self::LevelledOff { remainder } => write!(
                 f,
-                "the leads no longer shrink: first and last GPU are {:.1} % as far apart as they were",
+                "the leads no longer shrink: the difference between the first and the last GPU's is {:.1} % of that in warm-up",
                 remainder * 100.0
             ),
             Self::CostsSpeed { slowdown } => write!(
                 f,
-                "the iteration takes {:.2} % longer than before: one adjustment back",
+                "the iteration takes {:.2} % longer than in warm-up: the last adjustment is taken back",
                 slowdown * 100.0
             ),
             Self::NothingMoves => f.write_str("no cap can move: what the law asks for is less than a driver unit, or limits forbid it"),
@@ -214,7 +232,7 @@ impl fmt::Display for Why {
             Self::Drifted { growth } => {
                 write!(
                     f,
-                    "first and last GPU are {growth:.1} times as far apart as when the node converged"
+                    "the difference between the first and the last GPU's leads is {growth:.1} times that at convergence"
                 )
             }
             Self::Surprised => {
@@ -222,17 +240,18 @@ impl fmt::Display for Why {
             }
             Self::Contradicted { slope } => write!(
                 f,
-                "rolled back, and paused until `litctl resume`: kernels don't follow caps (1 % of power makes them {slope:.2} % faster)"
+                "rolled back, and paused until `litctl resume`: changing caps does not change kernels' durations (1 % more power makes kernels faster by {slope:.2} %)"
             ),
             Self::Disobeyed { gpu, cap, power } => write!(
                 f,
-                "rolled back, and paused until `litctl resume`: gpu{gpu}'s cap has changed by {:+.1} % and its power by {:+.1} %; its cap acts on another GPU, or on nothing",
+                "rolled back, and paused until `litctl resume`: {}'s cap has changed by {:+.1} % and its power by {:+.1} %; its cap acts on another GPU, or on nothing",
+                name(*gpu),
                 cap.exp_m1() * 100.0,
                 power.exp_m1() * 100.0
             ),
             Self::CostsEnergy { costlier } => write!(
                 f,
-                "energy times time is {:.1} % more than before: the CPUs have their watts back",
+                "the energy-delay product is {:.1} % higher than in warm-up, before the CPU limits were lowered: they are restored",
                 costlier * 100.0
             ),
             Self::RolledBack { before, after } => write!(
@@ -247,7 +266,7 @@ impl fmt::Display for Why {
 impl Why {
     /// Why the straggler of an adjustment is one: in how many kernels it was last, and by how
     /// much its clock is low. Where that is not known, or not so, what is known instead.
-    fn reason(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn reason(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         let Self::Adjusted {
             last_in,
             last_in_kernels,
@@ -274,11 +293,11 @@ impl Why {
     }
 }
 
-fn moved(gpu: usize, change: Watts) -> String {
+fn moved(gpu: &str, change: Watts) -> String {
     if change.abs() < Watts(0.5) {
-        format!("gpu{gpu} stays")
+        format!("{gpu} stays")
     } else {
-        format!("gpu{gpu} {:+.0} W", change.0)
+        format!("{gpu} {:+.0} W", change.0)
     }
 }
 

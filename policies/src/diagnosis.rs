@@ -106,14 +106,31 @@ impl Diagnosis {
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, &numbered)
+    }
+}
+
+/// What a GPU is called where nothing but its number is known.
+pub(crate) fn numbered(gpu: usize) -> String {
+    format!("gpu{gpu}")
+}
+
+impl Diagnosis {
+    /// The same in words, where `name` tells what each GPU is called.
+    pub(crate) fn write(
+        &self,
+        f: &mut dyn fmt::Write,
+        name: &dyn Fn(usize) -> String,
+    ) -> fmt::Result {
+        let straggler = self.straggler().map(name).unwrap_or_default();
         match *self {
             Self::Level { spread_share } => write!(
                 f,
                 "level: first and last GPU are {:.4} % of an iteration apart, none holds the others back",
                 spread_share * 100.0
             ),
-            Self::SlowClock { gpu, behind } => {
-                write!(f, "slow clock: the others wait for gpu{gpu}")?;
+            Self::SlowClock { behind, .. } => {
+                write!(f, "slow clock: the others wait for {straggler}")?;
                 match behind {
                     Some(behind) => write!(
                         f,
@@ -123,10 +140,10 @@ impl fmt::Display for Diagnosis {
                     None => Ok(()),
                 }
             }
-            Self::LateHost { gpu, idle, busy } => {
+            Self::LateHost { idle, busy, .. } => {
                 write!(
                     f,
-                    "late host: the others wait for gpu{gpu}, whose kernels are no slower than those of GPUs far ahead of it, and whose queue is empty for {:.1} % of the time; look at its host or its data, watts won't help",
+                    "late host: the others wait for {straggler}, whose kernels are no slower than those of GPUs far ahead of it, and whose queue is empty for {:.1} % of the time; look at its host or its data, watts won't help",
                     idle * 100.0
                 )?;
                 match busy {
@@ -134,13 +151,13 @@ impl fmt::Display for Diagnosis {
                     None => Ok(()),
                 }
             }
-            Self::SlowLink { gpu, behind } => write!(
+            Self::SlowLink { behind, .. } => write!(
                 f,
-                "slow link: the others wait for gpu{gpu}, whose transfers take {:.1} % longer than those of GPUs far ahead of it; look at its links, watts won't help",
+                "slow link: the others wait for {straggler}, whose transfers take {:.1} % longer than those of GPUs far ahead of it; look at its links, watts won't help",
                 behind * 100.0
             ),
-            Self::MoreWork { gpu, behind } => {
-                write!(f, "uneven work: the others wait for gpu{gpu}")?;
+            Self::MoreWork { behind, .. } => {
+                write!(f, "uneven work: the others wait for {straggler}")?;
                 if let Some(behind) = behind {
                     write!(f, ", whose kernels all take {:.1} % longer", behind * 100.0)?;
                 }
@@ -148,42 +165,42 @@ impl fmt::Display for Diagnosis {
                     "; a slow clock would spare those that memory limits, so look at how data is divided, watts won't help",
                 )
             }
-            Self::Unexplained { gpu, several } => {
-                write!(f, "unknown: the others wait for gpu{gpu}, ")?;
+            Self::Unexplained { several, .. } => {
+                write!(f, "unknown: the others wait for {straggler}, ")?;
                 f.write_str(match several {
                     true => "for several reasons at once, so it gets no watts",
                     false => "and neither its kernels nor its queue nor its transfers tell why: watts won't help",
                 })
             }
             Self::HeatLimited {
-                gpu,
                 temperature,
                 throttled,
+                ..
             } => {
                 let how = if throttled {
                     "which throttles"
                 } else {
                     "which is about to throttle"
                 };
-                write!(f, "heat: the others wait for gpu{gpu}, {how}")?;
+                write!(f, "heat: the others wait for {straggler}, {how}")?;
                 if let Some(temperature) = temperature {
                     write!(f, " at {temperature:.0}")?;
                 }
                 f.write_str("; look at its cooling, watts won't help")
             }
-            Self::NotPowerLimited { gpu, power } => {
+            Self::NotPowerLimited { power, .. } => {
                 write!(
                     f,
-                    "not power: the others wait for gpu{gpu}, which does not use the power it may"
+                    "not power: the others wait for {straggler}, which draws less than its cap allows"
                 )?;
                 match power {
-                    Some(power) => write!(f, " (it draws {power:.0})"),
+                    Some(power) => write!(f, " ({power:.0})"),
                     None => Ok(()),
                 }
             }
-            Self::UnknownLimit { gpu } => write!(
+            Self::UnknownLimit { .. } => write!(
                 f,
-                "unknown: the others wait for gpu{gpu}, and nothing tells whether power limits it, so it gets none"
+                "unknown: the others wait for {straggler}, and nothing tells whether power limits it, so it gets none"
             ),
         }
     }

@@ -70,7 +70,7 @@ pub enum EnvelopeError {
     NoDevices,
     /// A limit is not a number of watts that a device can have.
     #[error(
-        "device {device}: {what} is {value}, which is no power limit (more than 0 and at most 100000 W)"
+        "device {device}: {what} is {value}, which is not possible: it must be more than 0 and at most 100000 W"
     )]
     NotAPower {
         /// The device, counted from 0: GPUs first, then CPU sockets.

@@ -26,7 +26,7 @@ pub enum LeadError {
     },
     /// NaN, infinite or negative.
     #[error(
-        "GPU {gpu} has a lead value of {}, which is no lead: it must be finite and not negative", lead.0
+        "GPU {gpu} has a lead value of {}, which is not possible: it must be finite and not negative", lead.0
     )]
     NotALead {
         /// The GPU, counted from 0.

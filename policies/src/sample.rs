@@ -79,7 +79,7 @@ pub enum SampleError {
         expected: usize,
     },
     /// A GPU's cap was not read, or misread, or is somebody else's.
-    #[error("GPU {gpu} is read to hold a cap of {cap}, which is none that it may hold")]
+    #[error("GPU {gpu} reads a cap of {cap}, which is outside its range")]
     Cap {
         /// The GPU, counted from 0.
         gpu: usize,
@@ -87,8 +87,23 @@ pub enum SampleError {
         cap: Watts,
     },
     /// The iteration took no time, or no finite one.
-    #[error("an iteration time of {0} is none")]
+    #[error("an iteration time of {0} is not possible")]
     IterationTime(Millis),
+}
+
+impl SampleError {
+    /// The same in words, where `name` tells what each GPU is called.
+    pub(crate) fn told(&self, name: &dyn Fn(usize) -> String) -> String {
+        let (Self::Lead(LeadError::Missing { gpu } | LeadError::NotALead { gpu, .. })
+        | Self::Cap { gpu, .. }) = *self
+        else {
+            return self.to_string();
+        };
+        // Each of these begins with the GPU.
+        let text = self.to_string();
+        let told = text.strip_prefix(&format!("GPU {gpu}"));
+        told.map_or_else(|| text.clone(), |rest| name(gpu) + rest)
+    }
 }
 
 /// The mean of several samples.

@@ -54,19 +54,24 @@ const LIMITS: &[Limit] = &[
     ("clocks.floor_share", From(0.0), 1.0, "of the highest clock"),
     ("clocks.per_second", From(1.0), 1e4, "a second"),
     ("clocks.per_minute", From(1.0), 1e6, "a minute"),
-    ("release.take_back_seconds", From(0.0), 604_800.0, "seconds"),
+    (
+        "release.resume_after_seconds",
+        From(0.0),
+        604_800.0,
+        "seconds",
+    ),
     ("jobs.stale_seconds", From(1.0), 86_400.0, "seconds"),
     ("jobs.reconnect_seconds", From(0.0), 3600.0, "seconds"),
     ("jobs.waits_share", Over(0.0), 1.0, "of the iteration"),
     ("sampling.converged_period", From(0.0), 1e9, "iterations"),
-    ("sampling.most_overhead", Over(0.0), 1.0, "of the time"),
+    ("sampling.max_overhead", Over(0.0), 1.0, "of the time"),
     (
-        "sampling.drift_iteration_share",
+        "sampling.recheck_iteration_share",
         Over(0.0),
         1.0,
         "of the iteration",
     ),
-    ("sampling.drift_temperature", Over(0.0), 100.0, "kelvins"),
+    ("sampling.recheck_temperature", Over(0.0), 100.0, "kelvins"),
     ("settle.seconds", From(0.0), 3600.0, "seconds"),
     ("settle.iterations", From(0.0), 1e6, "iterations"),
     ("ailing.above", Over(0.0), 1.0, "of the median"),
@@ -93,7 +98,7 @@ const LIMITS: &[Limit] = &[
     ),
     ("law.mitigation.initial_cap", Over(0.0), MOST_WATTS, "watts"),
     (
-        "law.mitigation.power_budget",
+        "law.mitigation.slosh_per_gpu",
         From(0.0),
         MOST_WATTS,
         "watts",
@@ -148,12 +153,12 @@ const LIMITS: &[Limit] = &[
         1.0,
         "of a kernel's time",
     ),
-    ("law.model.max_step", Over(0.0), MOST_WATTS, "watts"),
+    ("law.model.max_adjustment", Over(0.0), MOST_WATTS, "watts"),
     ("law.model.slowdown", From(0.0), 1.0, "of the iteration"),
     ("law.model.dead_band", Over(0.0), 1.0, "of a kernel's time"),
-    ("law.model.most_samples", From(1.0), 10_000.0, "samples"),
-    ("law.model.least_speed", From(0.0), 1.0, "of the iteration"),
-    ("law.model.least_power", From(0.0), 1.0, "of the power"),
+    ("law.model.max_samples", From(1.0), 10_000.0, "samples"),
+    ("law.model.min_speed", From(0.0), 1.0, "of the iteration"),
+    ("law.model.min_power", From(0.0), 1.0, "of the power"),
     ("trial.quads", From(2.0), 2000.0, "quads"),
     ("trial.block_seconds", From(1.0), 86_400.0, "seconds"),
     ("trial.block_iterations", From(1.0), 4096.0, "iterations"),
@@ -217,7 +222,8 @@ fn hold_without_budget(config: &Config) -> Option<Violation> {
     let nothing = caps.on_exit == OnExit::Hold && caps.safe_budget.is_none();
     nothing.then(|| Violation {
         keys: vec!["caps.on_exit"],
-        reason: "caps.on_exit = \"hold\" needs caps.safe_budget: that is what is held".to_owned(),
+        reason: "caps.on_exit = \"hold\" needs caps.safe_budget: caps are left within it"
+            .to_owned(),
     })
 }
 

@@ -87,8 +87,8 @@ fn salvage(text: &str) -> Result<Config, Option<Finding>> {
                 Some(Finding {
                     line: None,
                     reason: format!(
-                        "[{name}] can't be told from the rest of a file that is no TOML, and says where the devices and their \
-                     undo journal are: no cap is moved; correct the file and run `litd restore` again"
+                        "the file is not valid TOML, and its section [{name}], which says where devices and the undo \
+                     journal are, can't be read. No cap was restored. Correct the file and run `litd restore` again"
                     ),
                 })
             };
@@ -165,8 +165,8 @@ fn hold_as_lines_say(text: &str, caps: &mut Caps) {
     }
 }
 
-/// Whether the file has "hold" as the value of an unknown key: of the known keys, only `caps.on_exit` and
-/// `jobs.on_stale` may have that value.
+/// Whether the file has "hold" as the value of an unknown key: of the known keys only `caps.on_exit` may have that
+/// value, and at `jobs.on_stale` it is a mistake for "keep".
 fn holds_by_another_name(text: &str) -> bool {
     text.lines().any(|line| match DeTable::parse(line) {
         Ok(table) => says_hold(table.get_ref()),
@@ -329,7 +329,7 @@ mod tests {
             format!("{restore}[law\n"),
             format!("#{}", HOLD.replace('\n', "\n#")) + "\n[[[\n",
             "caps = 5\n".to_owned(),
-            // A different key may have that value.
+            // At a different key that value says nothing of it.
             format!("nope = 1\n{restore}[jobs]\non_stale = \"hold\"\n"),
             format!("nope = 1\njobs.on_stale = \"hold\"\n{restore}"),
         ] {
@@ -380,7 +380,8 @@ mod tests {
         ] {
             let finding = salvage(lost).unwrap_err().unwrap();
             assert!(
-                finding.reason.starts_with("[state] can't be told"),
+                finding.reason.contains("its section [state]")
+                    && finding.reason.contains("No cap was restored"),
                 "{finding:?}"
             );
         }

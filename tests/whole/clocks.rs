@@ -154,7 +154,7 @@ fn stopping_restoring_and_a_dying_rank_free_clocks() {
     stand.pass(1.0);
     assert_eq!(locked(&stand), [Some(1000); GPUS]);
     let device = Some(stand.device(6).address);
-    stand.command(&Command::Restore { device });
+    stand.command(&Command::Release { device });
     stand.pass(1.0);
     assert_eq!(locked(&stand)[6], None);
     job.crash(3);
@@ -234,7 +234,7 @@ fn a_lock_that_lands_after_litd_restore_is_freed_by_the_next_one() {
         for _ in 0..2 {
             let (code, said) = stand.restore();
             assert_eq!(code, Some(0), "{said}");
-            assert!(said.contains("clocks are free, of"), "{said}");
+            assert!(said.contains("are unlocked; "), "{said}");
             assert_eq!(locked(&stand), [None; GPUS]);
             assert_eq!(journaled(&stand).len(), 1);
         }

@@ -17,7 +17,7 @@ use crate::stand::{GPUS, SOON, Stand, quick, quick_with_switch, wait_for};
 const ANSWERED: Duration = Duration::from_secs(5);
 
 fn release(device: Option<String>) -> Command {
-    Command::Restore { device }
+    Command::Release { device }
 }
 
 /// A node of NVIDIA GPUs, with what sysfs shows of them.
@@ -255,7 +255,7 @@ fn a_reload_that_leaves_the_budget_as_it_is_counts_while_gpus_are_released() {
     let mut stand = Stand::clocked(&(quick("gpu-realloc") + BUDGET));
     stand.command(&release(None));
     stand.pass(3.0);
-    stand.reload(&(quick("gpu-realloc").replace("\"steer\"", "\"observe\"") + BUDGET));
+    stand.reload(&(quick("gpu-realloc").replace("\"on\"", "\"observe\"") + BUDGET));
     stand.pass(1.0);
     let said = stand.said();
     assert!(said.contains("configuration read anew"), "{said}");
@@ -299,7 +299,7 @@ fn a_reload_that_raises_floors_above_a_budget_is_refused_while_gpus_are_released
 
 #[test]
 fn a_gpu_is_taken_back_after_the_time_that_is_configured() {
-    let mut stand = Stand::clocked("release.take_back_seconds = 30\n");
+    let mut stand = Stand::clocked("release.resume_after_seconds = 30\n");
     stand.command(&release(Some("gpu1".to_owned())));
     stand.pass(28.0);
     assert_eq!(stand.not_ours(), [(1, DeviceState::Released)]);

@@ -76,7 +76,7 @@ impl<S: Store> Core<S> {
 
     /// A job has not been heard of for too long.
     pub(crate) fn grown_stale(&mut self, name: &str) {
-        let hold = self.config.jobs.on_stale == crate::config::OnStale::Hold;
+        let hold = self.config.jobs.on_stale == crate::config::OnStale::Keep;
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -413,7 +413,11 @@ impl<S: Store> Core<S> {
             _ => job.samples.counts(),
         }
         job.watch.sampled();
-        let text = decision.why.to_string();
+        let called = |gpu: usize| match job.gpus().nth(gpu).and_then(|it| self.devices.get(it)) {
+            Some(unit) => unit.name.clone(),
+            None => format!("GPU {gpu}"),
+        };
+        let text = decision.why.told(called);
         // The job's status keeps the last message that is more than "collecting".
         if !matches!(decision.why, Why::Collecting { .. }) {
             job.why.clone_from(&text);
@@ -463,18 +467,20 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let slower = job.ticks.drift(sampling.drift_iteration_share);
+        let slower = job.ticks.drift(sampling.recheck_iteration_share);
         if job.state() != Some(State::Converged) || job.watch.looks_closer() || job.lab.is_some() {
             return;
         }
-        let hotter = job.watch.has_changed(&heat, sampling.drift_temperature);
+        let hotter = job.watch.has_changed(&heat, sampling.recheck_temperature);
         let text = match (slower, hotter) {
             (Some(share), _) => format!(
-                "iterations take {:+.1} % against convergence: a closer look",
+                "iterations take {:+.1} % against convergence: profiled more often again",
                 share * 100.0
             ),
-            (None, Some(rank)) => {
-                format!("the temperature of local GPU {rank} has changed: a closer look")
+            (None, Some(place)) => {
+                let unit = job.gpus().nth(place).and_then(|it| self.devices.get(it));
+                let name = unit.map_or("a GPU", |unit| unit.name.as_str());
+                format!("the temperature of {name} has changed: profiled more often again")
             }
             (None, None) => return,
         };
