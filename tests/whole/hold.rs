@@ -187,7 +187,7 @@ fn a_hold_is_known_by_hand_too() {
     stand.configure("mode = \"drive\"\n");
     let (code, said) = stand.restore();
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("held caps within a safe budget"), "{said}");
+    assert!(said.contains("the last litd left caps held"), "{said}");
     assert_safe(&stand);
 }
 

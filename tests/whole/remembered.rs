@@ -121,7 +121,7 @@ fn an_older_journal_in_the_place_of_the_one_that_was_there_is_told_and_not_obeye
     let (code, said) = stand.restore();
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("the journal there now is another one"),
+        said.contains("is not the one that has this device's cap found"),
         "{said}"
     );
     let config = stand.config().to_owned();
@@ -156,7 +156,7 @@ fn a_journal_that_was_written_anew_in_its_absence_is_the_one_that_counts() {
     let (code, said) = stand.restore();
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains("the journal there now is another one"),
+        said.contains("is not the one that has this device's cap found"),
         "{said}"
     );
     assert_eq!(stand.held(), held);
