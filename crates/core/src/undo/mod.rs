@@ -183,7 +183,7 @@ impl<S: Store> Core<S> {
         for address in self.predecessor.clocks() {
             let device = self.devices.called(address);
             if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
-                unit.clocks.late_until(until);
+                unit.clocks.lock.late_until(until);
             }
         }
     }
@@ -450,7 +450,7 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn may_lock_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();
-        let left = units.filter(|(_, unit)| unit.clocks.are_free_for_now());
+        let left = units.filter(|(_, unit)| unit.clocks.lock.is_free_for_now());
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 
