@@ -80,7 +80,7 @@ impl Locking {
     }
 
     /// The driver has said that it changed nothing.
-    pub fn is_refused(&mut self) {
+    pub fn refused(&mut self) {
         self.state = self.before;
     }
 
@@ -151,7 +151,7 @@ mod tests {
         for mut locking in [Locking::default(), locked()] {
             let before = locking.at();
             locking.begins();
-            locking.is_refused();
+            locking.refused();
             assert_eq!(
                 (locking.at(), locking.is_free()),
                 (before, before.is_none())

@@ -468,7 +468,7 @@ impl<S: Store> Core<S> {
         if operation != Operation::HighestClock && error.refuses() {
             // A clock that was locked before is still locked, even if the driver now says that it does not support
             // locking.
-            clocks.lock.is_refused();
+            clocks.lock.refused();
             self.forget_clocks(device, &address);
         } else if matches!(operation, Operation::Clocks(Some(_))) {
             self.expect_late_lock(device, &address);

@@ -39,7 +39,8 @@ impl<S: Store> Core<S> {
     /// A predecessor died with caps changed.
     pub(crate) fn recover(&mut self, recovered: Recovered) {
         let locks_clocks = !self.writer.clocks().is_empty();
-        self.predecessor.has_left(&recovered.entries, locks_clocks);
+        self.predecessor
+            .leaves_behind(&recovered.entries, locks_clocks);
         if let Some(damage) = &recovered.damaged {
             let text = format!("the undo journal was damaged: {damage}");
             self.note(Note::warning(EventKind::Fault, text));
@@ -390,7 +391,7 @@ impl<S: Store> Core<S> {
             .into_iter()
             .chain(others.into_iter().filter(is_done));
         let done: Vec<usize> = done.map(|(device, _)| device).collect();
-        if self.writer.is_to_cross_out(&done) {
+        if self.writer.begins_to_cross_out(&done) {
             for device in done {
                 self.cross_out(device);
             }

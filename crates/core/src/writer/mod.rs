@@ -160,7 +160,7 @@ impl<S: Store> Writer<S> {
 
     /// The entries of these devices are to leave the journal. Returns whether that is to be tried now: entries that
     /// could not be removed are tried again in the next round, or together with another device's.
-    pub fn is_to_cross_out(&mut self, devices: &[usize]) -> bool {
+    pub fn begins_to_cross_out(&mut self, devices: &[usize]) -> bool {
         let is_new = self.crossed_out != devices;
         if is_new {
             self.crossed_out = devices.to_vec();
@@ -460,11 +460,11 @@ mod tests {
     #[test]
     fn the_same_entries_are_tried_to_be_dropped_once_in_a_round() {
         let (mut writer, _, _) = open(Disk::default());
-        assert!(!writer.is_to_cross_out(&[]));
-        assert!(writer.is_to_cross_out(&[1]) && !writer.is_to_cross_out(&[1]));
-        assert!(writer.is_to_cross_out(&[1, 2]));
+        assert!(!writer.begins_to_cross_out(&[]));
+        assert!(writer.begins_to_cross_out(&[1]) && !writer.begins_to_cross_out(&[1]));
+        assert!(writer.begins_to_cross_out(&[1, 2]));
         writer.crosses_out_anew();
-        assert!(writer.is_to_cross_out(&[1, 2]));
+        assert!(writer.begins_to_cross_out(&[1, 2]));
     }
 
     #[test]
