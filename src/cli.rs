@@ -44,8 +44,9 @@ enum Command {
     ///
     /// systemd runs this after each end of the daemon. It reads the undo journal, restores the caps found
     /// (or holds caps, as caps.on_exit says) and unlocks clocks. Foreign caps stay. While a daemon runs it
-    /// changes nothing and ends with status 1: use `litctl restore`. Status 1 also means that a cap could
-    /// not be restored, and 2 that the configuration is wrong; the message has the device and the reason.
+    /// changes nothing and ends with status 1: a running daemon restores caps on `litctl policy observe`,
+    /// and when it stops. Status 1 also means that a cap could not be restored, and 2 that the
+    /// configuration is wrong; the message has the device and the reason.
     Restore,
     Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key
@@ -127,7 +128,8 @@ fn report(error: &DaemonError, restoring: bool) -> ExitCode {
     );
     if restoring && runs {
         line.push_str(
-            "litd: a running daemon gives caps back on `litctl restore`, or when it stops\n",
+            "litd: a running daemon restores caps on `litctl policy observe`, which keeps the devices; on \
+             `litctl release --all`, which also closes them until `litctl resume`; and when it stops\n",
         );
     }
     logging::last_words(&line);

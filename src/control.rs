@@ -352,7 +352,7 @@ async fn given_back(hub: &Shared, job: &str, done: Done) -> Result<Done, Problem
         }),
         None => Err(Problem {
             error: format!(
-                "{said}, and within {} s not all is as it was found: {}",
+                "{said}, but {} s later not all caps and clocks are restored: {}",
                 LONGEST_JOB.as_secs_f64(),
                 hub.borrow().giving_back(job).said
             ),

@@ -94,8 +94,8 @@ pub enum DaemonError {
     },
     /// Another litd's journal can't be taken over into this one's.
     #[error(
-        "{}: the undo journal of a litd that is gone can't be taken over, and no cap was changed: \
-         {cause}; or run `litd restore`, which needs to write no journal to give caps back",
+        "{}: litd does not start, because it can't take over the undo journal of a dead litd: {cause}. Mend that, \
+         or restore the caps with `litd restore`, which does not write to the journal",
         directory.display()
     )]
     Takeover {
@@ -282,8 +282,9 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
         config.fits(&as_their_peers(&found.inventory), path)?;
         // Without litd no budget would be enforced at all, and the driver may tell another range in a second.
         log::warn!(
-            "{error}\nOther GPUs here go lower than one whose driver names a higher lowest cap: litd goes on, \
-             with caps at their floors where the budget is less"
+            "{error}\nThe driver of one GPU reports a higher lowest cap than those of the others, and may be wrong \
+             (a GPU in recovery): with the others' lowest cap the floors are within the budget. litd starts, and \
+             holds caps at their floors while the budget is less"
         );
     }
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
@@ -291,8 +292,9 @@ async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore),
     // Whoever takes over writes the journal anew.
     if let Some(copy) = state::damaged_journal(state) {
         log::error!(
-            "{}: this undo journal was damaged, and litd may take caps that an earlier litd has lowered for those \
-             found: compare all caps with what they should be by hand, and remove that file then",
+            "{} is a damaged undo journal: litd may have taken a cap that an earlier litd had lowered for the cap \
+             found. Compare all caps with what they should be (`litctl caps`), correct wrong ones (`litctl caps \
+             set`), and remove the file",
             copy.display()
         );
     }

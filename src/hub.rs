@@ -111,8 +111,8 @@ impl Hub {
     pub fn wait_for(&mut self, hanging: Vec<Hanging>) {
         for process in &hanging {
             log::warn!(
-                "process {} of an earlier litd is being killed and can't end, because a driver does not answer: what it \
-                 has asked for may still be done, and is undone then",
+                "process {} of an earlier litd was killed but hangs in a driver: its last write may still take effect, \
+                 and litd undoes it then",
                 process.pid
             );
         }

@@ -81,8 +81,7 @@ fn take_place(
     new.try_lock().map_err(io::Error::from)?;
     fs::rename(&beside, path)?;
     log::warn!(
-        "{}: the process that has this lock is being killed and can't end, because a driver does not answer: its \
-         place is taken",
+        "{}: the process that has this lock was killed but hangs in a driver: this process takes the lock over",
         path.display()
     );
     Ok(Some(Locked::Inherited(new, pid)))

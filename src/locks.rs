@@ -112,7 +112,9 @@ impl DeviceLocks {
                     "the devices can't be locked: {why}; make that directory writable for root \
                      alone and restart litd"
                 );
-                log::error!("no cap is changed, but to undo: {why}");
+                log::error!(
+                    "litd changes no cap except to restore one, until this is mended: {why}"
+                );
                 Hold::Nothing { why }
             }
         };
@@ -167,7 +169,9 @@ impl DeviceLocks {
                     Refusal::Io(why) => why,
                 };
                 let why = format!("the devices are not locked any more: {why}; then restart litd");
-                log::error!("no cap is changed, but to undo: {why}");
+                log::error!(
+                    "litd changes no cap except to restore one, until this is mended: {why}"
+                );
                 self.hold.replace(Hold::Nothing { why: why.clone() });
                 Err(io::Error::other(why))
             }

@@ -32,7 +32,7 @@ use crate::takeover::take_over;
 pub enum Leftover {
     /// Devices that are here did not take their caps found.
     #[error(
-        "caps could not be restored, of {}; {} has the caps found, and `litd restore` or the next \
+        "the caps of {} could not be restored; {} keeps the caps found, and `litd restore` or the next \
          start tries again",
         addresses.join(", "), journal.display()
     )]
@@ -44,8 +44,8 @@ pub enum Leftover {
     },
     /// Devices are not here.
     #[error(
-        "caps could not be restored, of {}, not here; {} has the caps found, and `litd restore` or \
-         the next start gives that back once they are",
+        "the caps of {} could not be restored, because these devices are not here; {} keeps the caps \
+         found, and `litd restore` or the next start restores them when the devices are back",
         addresses.join(", "), journal.display()
     )]
     Gone {
@@ -56,7 +56,7 @@ pub enum Leftover {
     },
     /// The safe budget is exceeded.
     #[error(
-        "{above}: {}; lower them by hand, or mend that and run `litd restore` again",
+        "{above}: {}; lower them yourself, or mend that and run `litd restore` again",
         cause.as_deref().unwrap_or("some hold what somebody else set, or do not take their caps")
     )]
     Above {
@@ -67,9 +67,9 @@ pub enum Leftover {
     },
     /// All caps are restored, and the journal does not say so.
     #[error(
-        "caps are as they were found, but {} still has an entry of {}: {cause}. Then `litd restore` \
-         or the next start crosses that out, and writes no cap",
-        journal.display(), addresses.join(", ")
+        "caps are restored, but the entries of {} could not be removed from {}: {cause}. After that is \
+         mended, `litd restore` or the next start removes them and writes no cap",
+        addresses.join(", "), journal.display()
     )]
     Uncrossed {
         /// The undo journal.
@@ -81,8 +81,9 @@ pub enum Leftover {
     },
     /// Some caps may not be restored.
     #[error(
-        "{}: the undo journal was damaged ({damage}): compare all caps with what they should be by \
-         hand; a copy is in journal.damaged beside it: remove that then", journal.display()
+        "{}: the undo journal was damaged ({damage}), so litd may not know every cap found: compare all caps \
+         with what they should be, correct wrong ones, and remove the copy journal.damaged beside it",
+        journal.display()
     )]
     Damaged {
         /// The undo journal.
@@ -92,8 +93,8 @@ pub enum Leftover {
     },
     /// The caps found are unknown.
     #[error(
-        "{address}: its undo journal was in {}, which is not there any more: bring that back, or \
-         compare the cap with what it should be by hand, and remove {} then",
+        "{address}: the undo journal with this device's cap found was in {}, and is not there any more: bring \
+         it back and run `litd restore` again; or set the device's cap yourself and remove {}",
         state.display(), link.display()
     )]
     Lost {
@@ -106,9 +107,9 @@ pub enum Leftover {
     },
     /// The same: another journal is in its place.
     #[error(
-        "{address}: its undo journal was in {}, which is not there any more: the journal there now is \
-         another one, of another time or of the file system below. Bring the right one back, or compare \
-         the cap with what it should be by hand, and remove {} then",
+        "{address}: the undo journal in {} is not the one that has this device's cap found (a file system is \
+         not mounted there, or an older copy was restored). Mount or restore the right one and run `litd \
+         restore` again; or set the device's cap yourself and remove {}",
         state.display(), link.display()
     )]
     Replaced {
@@ -132,9 +133,8 @@ pub enum Leftover {
     },
     /// A process may still change a cap.
     #[error(
-        "{} keeps its entries: process {pid} of an earlier litd is being killed and can't end, because a driver does \
-         not answer, and what it has asked for may still be done. Once it is gone, `litd restore` or the next start \
-         looks once more",
+        "process {pid} of an earlier litd was killed but hangs in a driver, and its last write may still take effect: \
+         {} keeps its entries. When the process has ended, `litd restore` or the next start checks the caps again",
         journal.display()
     )]
     Hanging {
@@ -202,8 +202,9 @@ impl Leftovers {
 
 /// Why a file that is refused, and does not say what is to become of caps, is not taken for one that wants them
 /// restored.
-const HELD: &str = "the litd before held caps within a safe budget, and this file does not say whether that is to go on: \
-                    no cap is moved; correct it, or write caps.on_exit = \"restore\" into it, and run `litd restore` again";
+const HELD: &str = "the last litd left caps held within caps.safe_budget, and caps.on_exit can't be read from this file. \
+                    No cap was moved. Correct the file (on_exit = \"hold\" keeps them, \"restore\" restores the caps \
+                    found) and run `litd restore` again";
 
 /// Restores the caps that a dead daemon has left changed; nothing to do is a success.
 ///
@@ -557,8 +558,9 @@ pub(crate) fn left_by(
     let late = hub.borrow().may_land_on_exit();
     if !late.is_empty() {
         log::info!(
-            "caps are as they were found, of {}; {} keeps their entries, because a write that failed or got no \
-             answer may still be done: the next start, or `litd restore` half a minute from now, looks once more",
+            "the caps of {} are restored; {} keeps their entries, because a write that failed or got no answer may \
+             still take effect (up to half a minute late): the next start, or `litd restore` half a minute from \
+             now, checks them again",
             late.join(", "),
             journal.display()
         );
@@ -566,8 +568,9 @@ pub(crate) fn left_by(
     let late_locks = hub.borrow().may_lock_on_exit();
     if !late_locks.is_empty() {
         log::info!(
-            "clocks are free, of {}; {} keeps them, because a lock that failed or got no answer may still be done: the \
-             next start, or `litd restore` half a minute from now, frees them once more",
+            "the clocks of {} are unlocked; {} keeps their entries, because a lock that failed or got no answer may \
+             still take effect (up to half a minute late): the next start, or `litd restore` half a minute from \
+             now, unlocks them once more",
             late_locks.join(", "),
             journal.display()
         );

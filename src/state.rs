@@ -128,8 +128,7 @@ impl Lock {
 
     fn nothing(path: &Path, cause: &io::Error) -> Self {
         log::warn!(
-            "{}: {cause}: the state directory is not locked; what was left changed goes back all \
-             the same",
+            "{}: {cause}: litd could not lock its state directory, and restores the caps all the same",
             path.display()
         );
         Self { _held: None }
@@ -295,8 +294,8 @@ impl FileStore {
                 })
             }
             OnDisk::Open(_) | OnDisk::Lost => {
-                let why = "it is not the file any more that was written to, which somebody has removed, \
-                           moved, covered or changed: it is written anew";
+                let why = "somebody has removed, moved, mounted over or changed the undo journal: litd \
+                           writes a new one";
                 let why = io::Error::new(io::ErrorKind::NotFound, why);
                 Err(named(&path, &why))
             }

@@ -83,8 +83,8 @@ pub(crate) fn take_over(
     }
     for address in &outdated {
         log::warn!(
-            "{}: its entry of {address} is older than another state directory's journal, and is \
-             crossed out",
+            "{}: the entry of {address} is older than the one in another state directory: it is \
+             removed",
             state::journal(directory).display()
         );
         journal.released(&mut own, address).map_err(refused)?;
@@ -95,7 +95,8 @@ pub(crate) fn take_over(
         let mut theirs = store_in(&orphan.state, &config.shell);
         if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
             log::warn!(
-                "{}: {error}: what that litd was to leave alone may be taken for this one's",
+                "{}: {error}: which devices that litd had left alone (foreign, released) is not known, and litd may \
+                 steer them",
                 orphan.state.display()
             );
         }
@@ -106,7 +107,9 @@ pub(crate) fn take_over(
     }
     if let Err(error) = locks.remember(directory, own.journal_id()) {
         // A later litd finds the other journals, which still have all their entries.
-        log::warn!("{error}: what this litd has taken over is not crossed out elsewhere");
+        log::warn!(
+            "{error}: the entries that this litd has taken over stay in the other undo journals"
+        );
         return Ok(damaged);
     }
     for orphan in &orphans {

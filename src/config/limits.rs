@@ -217,7 +217,8 @@ fn hold_without_budget(config: &Config) -> Option<Violation> {
     let nothing = caps.on_exit == OnExit::Hold && caps.safe_budget.is_none();
     nothing.then(|| Violation {
         keys: vec!["caps.on_exit"],
-        reason: "caps.on_exit = \"hold\" needs caps.safe_budget: that is what is held".to_owned(),
+        reason: "caps.on_exit = \"hold\" needs caps.safe_budget: caps are left within it"
+            .to_owned(),
     })
 }
 

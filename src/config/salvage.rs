@@ -86,8 +86,8 @@ fn salvage(text: &str) -> Result<Config, Option<Finding>> {
                 Some(Finding {
                     line: None,
                     reason: format!(
-                        "[{name}] can't be told from the rest of a file that is no TOML, and says where the devices and their \
-                     undo journal are: no cap is moved; correct the file and run `litd restore` again"
+                        "the file is not valid TOML, and its section [{name}], which says where devices and the undo \
+                     journal are, can't be read. No cap was restored. Correct the file and run `litd restore` again"
                     ),
                 })
             };
@@ -379,7 +379,8 @@ mod tests {
         ] {
             let finding = salvage(lost).unwrap_err().unwrap();
             assert!(
-                finding.reason.starts_with("[state] can't be told"),
+                finding.reason.contains("its section [state]")
+                    && finding.reason.contains("No cap was restored"),
                 "{finding:?}"
             );
         }

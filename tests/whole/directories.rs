@@ -170,7 +170,7 @@ fn a_journal_that_is_not_there_any_more_is_told_until_somebody_has_looked() {
         let (code, said) = run(Path::new(LITD), &arguments, &config);
         assert_eq!(code, Some(1), "{said}");
         let expected = format!(
-            "its undo journal was in {}, which is not there any more",
+            "cap found was in {}, and is not there any more",
             state.display()
         );
         assert!(said.contains("0000:") && said.contains(&expected), "{said}");
@@ -442,7 +442,10 @@ fn an_empty_journal_in_the_place_of_the_one_that_was_there_is_none() {
         for arguments in [vec!["restore"], vec![]] {
             let (code, said) = run(Path::new(LITD), &arguments, &config);
             assert_eq!(code, Some(1), "{said}");
-            assert!(said.contains("which is not there any more"), "{said}");
+            assert!(
+                said.contains("is not the one that has this device's cap found"),
+                "{said}"
+            );
         }
     }
     fs::remove_dir_all(&state).unwrap();

@@ -160,7 +160,7 @@ fn a_lost_journal_is_told_of_each_time() {
     for _ in 0..3 {
         let (code, said) = stand.restore();
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("which is not there any more"), "{said}");
+        assert!(said.contains("and is not there any more"), "{said}");
     }
     let _ = fs::remove_dir_all(&state);
     fs::rename(&elsewhere, &state).unwrap();

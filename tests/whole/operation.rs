@@ -161,7 +161,11 @@ fn a_stop_waits_for_a_slow_device_and_not_for_one_that_hangs() {
         .hardware()
         .inject(hung, Fault::Slow(Duration::from_secs(60)));
     assert_eq!(stand.terminate(), Some(1), "{}", stand.said());
-    assert!(stand.said().contains("could not be restored, of 0000:"));
+    let said = stand.said();
+    assert!(
+        said.contains("the caps of 0000:") && said.contains("could not be restored"),
+        "{said}"
+    );
     assert_eq!(stand.journaled().len(), 1);
     stand.assert_rules();
     // It answers again, and systemd starts the daemon again.

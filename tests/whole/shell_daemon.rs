@@ -190,7 +190,7 @@ fn a_second_daemon_is_refused_and_the_first_goes_on() {
             "{said}"
         );
         assert_eq!(
-            said.contains("litctl restore"),
+            said.contains("litctl policy observe"),
             command.contains(&"restore")
         );
     }

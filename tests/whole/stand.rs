@@ -396,7 +396,9 @@ impl Stand {
     /// done, and until it can't the journal names its device. `said` names it as well.
     pub fn assert_clean_but_for_late(&self, said: &str) {
         self.assert_back();
-        let line = said.lines().find(|line| line.contains("may still be done"));
+        let line = said
+            .lines()
+            .find(|line| line.contains("may still take effect"));
         for address in self.journaled() {
             assert!(
                 line.is_some_and(|it| it.contains(&address)),
