@@ -79,8 +79,8 @@ pub struct Args {
     /// class (computation, communication, fused or copy). Its rows are tried before litctl's own
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Refuse traces if less than this fraction of a rank's kernels matches on all ranks; the rank
-    /// with fewest kernels counts. If less than 0.8 match, no cause is named
+    /// Refuse traces if less than this fraction of the kernels of the rank with the fewest kernels
+    /// matches on all ranks. If less than 0.8 match, no cause is named
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
     /// Analyze one iteration: the N of ProfilerStep#N, or counted from 0 with --cut-at

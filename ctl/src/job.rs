@@ -167,9 +167,12 @@ fn send(socket: &Socket, command: Command) -> Result<Done, String> {
         let _ = answer.send(outcome.map_err(|error| error.to_string()));
     });
     asks.map_err(|error| format!("can't ask litd: {error}"))?;
-    answered
-        .recv_timeout(PATIENCE)
-        .unwrap_or_else(|_| Err("litd can't be asked: this system does not answer".to_owned()))
+    answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        let waited = PATIENCE.as_secs_f64();
+        Err(format!(
+            "litd's control socket did not answer within {waited} s"
+        ))
+    })
 }
 
 /// Whether a command line that can't be read was to be one of these, and is not to fail a job.

@@ -39,7 +39,9 @@ fn show(status: &Status, json: bool) -> Outcome {
     let mode = match node.mode {
         Mode::Off => "mode off: all devices are released",
         Mode::Canary => "mode canary",
-        Mode::Observe => "mode observe: caps move only to keep a budget",
+        Mode::Observe => {
+            "mode observe: litd moves caps only to keep a budget, to restore them, or for an override"
+        }
         Mode::Steer => "mode steer",
     };
     output::text(&format!("{} ({mode})\n", node.policy))

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::{Outcome, output};
 
-/// Play the recorded traces of a job's ranks to the daemon of this node, as if the job ran
+/// Play the recorded traces of a job's ranks to a daemon on simulated hardware, as if the job ran
 ///
 /// Each rank connects to the daemon's ingest socket as its hook would, reports every recorded
 /// iteration in the time that it took, and sends the kernels of iterations that the daemon asks for. A trace
@@ -16,8 +16,9 @@ use crate::{Outcome, output};
 /// ranks of one node: if the traces name the ranks of collectives, litd can determine whether that node
 /// waits for the others.
 ///
-/// The daemon accepts only processes that use their GPU. `litlab replay` needs no GPU: it plays
-/// traces to a daemon of its own on a simulated node.
+/// A daemon on real hardware refuses the ranks: it accepts only processes that use their GPU, and
+/// litctl uses none. `litlab demo --stay --accept-any` starts a daemon that accepts them. `litlab
+/// replay` plays traces to a daemon of its own.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

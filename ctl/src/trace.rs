@@ -146,15 +146,15 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
     }
     let impostors = traceable.datagrams.impostors;
     if impostors > 0 {
-        let many = count(usize::try_from(impostors).unwrap_or(usize::MAX), "question");
-        text += &format!("{many} came in the name of a process that did not ask it\n");
+        let many = count(usize::try_from(impostors).unwrap_or(usize::MAX), "request");
+        text += &format!("{many} named another process's id than the sender's, and got no trace\n");
     }
     let unsure = traceable.datagrams.unsure;
     if unsure > 0 {
-        let many = count(usize::try_from(unsure).unwrap_or(usize::MAX), "question");
+        let many = count(usize::try_from(unsure).unwrap_or(usize::MAX), "request");
         text += &format!(
-            "{many} came from processes that had just begun; a user's processes that ask without end keep others' from \
-             being seen here\n"
+            "{many} came from processes that had only just started; if this number grows, one user's processes flood the \
+             socket, and others may not be listed\n"
         );
     }
     if traceable.processes.is_empty() {

@@ -49,7 +49,9 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
     let node = &status.node;
     let mode = match node.mode {
         Mode::Off => "off (all devices are released)",
-        Mode::Observe => "observe (caps move only to keep a budget)",
+        Mode::Observe => {
+            "observe (litd moves caps only to keep a budget, to restore them, or for an override)"
+        }
         // Never what a node does.
         Mode::Canary => "canary",
         Mode::Steer => "steer",
@@ -80,7 +82,7 @@ fn chassis(told: &NodePower) -> String {
     let source = told.source.as_deref().unwrap_or("its BMC");
     let mut text = match told.power {
         Some(power) => format!("the node draws {power:.0} ({source})"),
-        None => format!("what the node draws is not known from {source}"),
+        None => format!("the node's power is not known from {source}"),
     };
     if let Some(budget) = told.budget {
         text.push_str(&format!(" of {budget:.0}"));
@@ -146,7 +148,10 @@ fn below_found(devices: &[DeviceStatus]) -> Vec<String> {
             None => reasons.push((&device.why, vec![&device.name])),
         }
     }
-    let line = |(why, names): (&str, Vec<&str>)| format!("{}: {why}", names.join(", "));
+    let line = |(why, names): (&str, Vec<&str>)| {
+        let hold = if names.len() == 1 { "holds" } else { "hold" };
+        format!("{} {hold} less than the cap found: {why}", names.join(", "))
+    };
     reasons.into_iter().map(line).collect()
 }
 
@@ -331,10 +336,7 @@ mod tests {
     #[test]
     fn what_the_node_draws_is_told_with_what_that_leaves() {
         let mut told = NodePower::default();
-        assert_eq!(
-            chassis(&told),
-            "what the node draws is not known from its BMC"
-        );
+        assert_eq!(chassis(&told), "the node's power is not known from its BMC");
         told.source = Some("redfish".to_owned());
         (told.power, told.budget) = (Some(Watts(7123.4)), Some(Watts(8000.0)));
         let unknown = "the node draws 7123 W (redfish) of 8000 W; nothing is bound by that before \

@@ -201,11 +201,11 @@ impl Inventory {
                 continue;
             };
             let text = format!(
-                "{} finds a second device with this address: only the one of {} is used",
-                identity.backend, first.backend
+                "two back ends find this device, {} and {}: litd uses {}",
+                first.backend, identity.backend, first.backend
             );
             let notice = Notice::new(Severity::Error, &identity.address, text);
-            let remedy = "switch off one of the two in [hardware], or what makes two of one";
+            let remedy = "set one of the two to \"off\" in [hardware]";
             self.notices.push(notice.remedy(remedy));
         }
     }

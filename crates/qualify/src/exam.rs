@@ -188,7 +188,7 @@ impl Exam {
             Phase::Landing { since } if now - since >= self.pace.follow => {
                 self.late.push(self.target);
                 let text = format!(
-                    "the driver says that {} is set, and {} was read for {:.1} s: it lies, or is later than that",
+                    "the driver reported that {} is set, but its cap still read {} {:.1} s later",
                     self.target,
                     self.found,
                     (now - since).as_secs_f64()
@@ -296,7 +296,7 @@ impl Exam {
         match self.phase {
             Phase::Watching { .. } if !cap.is_same_cap(self.found) => {
                 let text = format!(
-                    "its cap reads as {cap} and as {} while nobody writes it: it is not written",
+                    "its cap changed from {} to {cap} while litd wrote nothing, so litd does not write to it",
                     self.found
                 );
                 self.note(Topic::Reading, Verdict::Failed, text);
@@ -394,7 +394,9 @@ impl Exam {
             text = format!("{text}; it slows itself down now ({throttle:?})");
         }
         if self.facts.identity.read_back == litd_power::ReadBack::MayBeCached {
-            text = format!("{text}; its driver may tell a cap from memory: only power proves one");
+            text = format!(
+                "{text}; its driver may report the last cap asked for instead of the one in force; only measured power proves it"
+            );
         }
         self.note(Topic::Reading, Verdict::Shown, text);
     }

@@ -37,7 +37,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
     }
     if diagnosis.in_turn {
         let why = match diagnosis.cause {
-            Cause::HostBound => "all queues are empty alike",
+            Cause::HostBound => "all GPUs wait for launches equally long",
             _ => {
                 "whom the others wait for changes from collective to collective and from iteration to iteration"
             }
@@ -128,7 +128,9 @@ pub fn brief(report: &Report, study: &Study<'_>, doubts: &[String]) -> Answer {
         _ => graded(report, study, doubts).to_owned(),
     };
     let why = match (diagnosis.cause, slower(diagnosis)) {
-        (Cause::HostBound, _) if diagnosis.in_turn => Some("all queues are empty alike".to_owned()),
+        (Cause::HostBound, _) if diagnosis.in_turn => {
+            Some("all GPUs wait for launches equally long".to_owned())
+        }
         _ if diagnosis.in_turn => Some("who is last changes all the time".to_owned()),
         (Cause::SlowClock | Cause::DataDependent, Some(_)) => Some(slower_in_short(diagnosis)),
         (Cause::SamplingArtefact, _) => None,

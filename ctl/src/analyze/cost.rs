@@ -223,7 +223,7 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> Answer
     };
     let rest = in_step(report, diagnosis, &others).map(|rest| {
         format!(
-            "Without the first collectives, which see when recordings began, {}.",
+            "Without the first collectives, whose waits come from where recordings started, {}.",
             per_iteration(rest.into_iter(), study)
         )
     });

@@ -95,7 +95,7 @@ fn transfers(report: &Report) -> Option<String> {
     let group = report.told()?;
     let name = group.waits.as_ref()?.transfers.as_ref()?;
     Some(format!(
-        "{} doesn't tell between which ranks it is and counts as one of all {} ranks, but mostly ends on some of them before it starts on others: who is said to wait there may not",
+        "the trace does not tell which ranks take part in {}; it is taken for one of all {} ranks, although it mostly ends on some before it starts on others. Waits in it may be wrong",
         words::short(name),
         group.ranks.len()
     ))
@@ -133,7 +133,7 @@ fn few(waves: &[Wave]) -> Option<String> {
 pub fn by_one(study: &Study<'_>) -> Option<String> {
     if let Some(other) = study.diagnosis.once_in_step {
         return Some(format!(
-            "recordings begin at different moments, which the first collectives see: by the others alone rank {other} would be waited for"
+            "recordings start at different moments on the ranks, which lengthens waits in the first collectives; without those collectives the straggler would be rank {other}"
         ));
     }
     // A single iteration was mentioned above.

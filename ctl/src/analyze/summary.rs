@@ -106,7 +106,7 @@ impl Summary {
                 Answer::of(hosts::stall(stall)),
                 (
                     "sure",
-                    "gaps are counted, and no rank is late more than the others there.".into(),
+                    "gaps are counted, and no rank is later than the others there.".into(),
                 ),
                 Answer::of(format!(
                     "with hosts as fast there as in the other iterations an iteration would take {}.",
@@ -257,7 +257,7 @@ fn of_diagnosis(
     let by_one = doubts::by_one(study).filter(|_| !both);
     let by_one = by_one.map(|_| match diagnosis.once_in_step {
         Some(other) => format!(
-            "That is likely, no more: without the first collectives, which see when recordings began, it would be rank {other}."
+            "That is likely, no more: without the first collectives, whose waits come from where recordings started, it would be rank {other}."
         ),
         None => "That is likely, no more: it rests on one collective.".into(),
     });

@@ -120,7 +120,7 @@ fn share_of_ranks(report: &Report, fraction: f64) -> String {
     if report.groups.len() > 1 {
         return match fraction < 1.0 {
             true => format!(
-                " in their groups, {} or more of those of the ranks that run fewest",
+                "; in each group at least {} of the kernels of the rank that runs the fewest",
                 words::percents(fraction)
             ),
             false => " in their groups (100.0 %)".into(),

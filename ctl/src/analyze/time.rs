@@ -15,7 +15,7 @@ const SHOWN: usize = 5;
 /// The sentence where no trace has launches.
 pub const UNKNOWN: &str = "launches are not recorded: why a GPU is idle while others are not is not known (all is \"other\")";
 /// What the columns of waits are.
-const WAITS: &str = "waits: group in collectives of its group, stages in those with other groups; exposed of both with nothing to compute";
+const WAITS: &str = "waits: \"group\" in collectives of the rank's own group; \"stages\" in collectives with other groups; \"exposed\": the part of both in which the GPU computes nothing";
 
 /// The whole section.
 pub fn render(report: &Report) -> String {

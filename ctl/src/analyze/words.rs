@@ -46,7 +46,7 @@ pub fn headline(diagnosis: &Diagnosis, when: Option<String>) -> String {
             None => format!("Slow clock: {wait}; power can help."),
         },
         Cause::HostBound if diagnosis.in_turn => {
-            "Late hosts: no host launches kernels fast enough for its GPU; no rank is late more than the others by more than chance, and power can't help.".into()
+            "Late hosts: no host launches kernels fast enough for its GPU; no rank is later than the others beyond chance, and power can't help.".into()
         }
         Cause::HostBound if diagnosis.all_idle => {
             format!(
@@ -229,7 +229,7 @@ pub fn also(diagnosis: &Diagnosis) -> Vec<String> {
 fn longer(longer: &Longer, wait: &str, several: bool) -> String {
     if longer.counts[1] == 0 && longer.ahead_ns == Nanos::ZERO {
         return format!(
-            "Extra {}: {wait}, where alone {} {} for {} in all{}.",
+            "Extra {}: {wait}; only there {} {}, for {} in all{}.",
             if longer.copies() { "copies" } else { "work" },
             short(&longer.name),
             if longer.copies() { "run" } else { "runs" },

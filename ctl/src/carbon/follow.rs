@@ -22,9 +22,9 @@ use crate::{Outcome, caps, output};
 ///
 /// The budget is --highest at intensities up to --clean, --lowest from --dirty on, and linear
 /// between. litd gets it as a lease that this command renews. While the signal is stale or lost the
-/// lease has --fallback; without --fallback, and when this command ends, the lease ends and
-/// caps.safe_budget holds. The training job is not changed, and litd itself opens no connection to
-/// the network. Runs until it is stopped.
+/// lease has --fallback; without --fallback, and when this command ends, the lease ends: then the
+/// lower one of caps.budget and caps.safe_budget is in force. The training job is not changed, and
+/// litd itself opens no connection to the network. Runs until it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -41,8 +41,8 @@ pub struct Args {
     /// and --dirty the budget is linear
     #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     dirty: Intensity,
-    /// The budget while the signal is stale or lost [default: the lease ends, and caps.safe_budget
-    /// holds]
+    /// The budget while the signal is stale or lost [default: none; the lease ends, and the lower
+    /// one of caps.budget and caps.safe_budget is in force]
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     fallback: Option<Watts>,
     /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones. While the signal

@@ -43,8 +43,9 @@ pub struct Source {
     /// provider's name]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Which kind of carbon intensity counts, or price [default: direct for a file, else the
-    /// provider's first]
+    /// Which kind of carbon intensity counts, or price [default: direct for a file and for uk,
+    /// lifecycle for electricity-maps, marginal for watttime and carbon-aware-sdk, price for the
+    /// providers of prices]
     #[arg(long, value_name = "direct|lifecycle|marginal|price")]
     factor: Option<Factor>,
     /// Keep a provider's values and forecasts of the last weeks in this folder, so that the last
@@ -52,7 +53,7 @@ pub struct Source {
     /// run uses --state]
     #[arg(long, value_name = "DIR", requires = "provider")]
     history: Option<PathBuf>,
-    /// A value is stale so many hours after the beginning of the step for which it holds
+    /// Hours after the start of a value's interval at which the value is stale
     #[arg(long, value_name = "HOURS", default_value = "2", value_parser = input::hours)]
     stale_hours: Seconds,
 }

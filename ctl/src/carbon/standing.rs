@@ -85,14 +85,14 @@ impl Reason {
                 "what runs now is in time, and a switch that goes wrong would leave too little of it"
             }
             Self::InTime => {
-                "no plan of whole windows leaves enough time: of the configurations that are in time the one that needs \
-                 least energy"
+                "no plan of whole windows meets the deadline with a margin; of the configurations that meet it, this one \
+                 needs the least energy"
             }
             Self::First => {
-                "little time is left for what is known of the rates: this configuration is the first to be done"
+                "the measured rates are too uncertain for the time left: this is the fastest configuration"
             }
             Self::Hope => {
-                "no configuration is likely to be in time: this one may be, which was not measured for long enough"
+                "no measured configuration is likely to meet the deadline; this one, measured too briefly to tell, may"
             }
             Self::TooLate => {
                 "the deadline can't be met any more: this configuration is the first to be done"

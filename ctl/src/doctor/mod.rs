@@ -46,7 +46,8 @@ Exit status:
   0  litd can cap every device that is here
   1  litd can cap no GPU here
   2  the command line or the configuration is wrong
-  3  litd can cap some GPUs, and others not";
+  3  litd can cap some or all GPUs, but a device or an error above needs
+     attention first";
 
 /// The findings.
 #[derive(Debug, Serialize)]
@@ -87,7 +88,7 @@ impl std::fmt::Display for Findings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self.0 {
             1 => "litd can cap no GPU here",
-            _ => "litd can't cap every GPU here, or something is to be mended first",
+            _ => "litd can cap some or all GPUs, but a device or an error above needs attention first",
         })
     }
 }
@@ -146,12 +147,12 @@ fn metrics(config: &Config) -> Option<Notice> {
     let is_litds = uid == 0 || uid == Uid::effective().as_raw();
     (!is_litds).then(|| {
         let text = format!(
-            "{address} is a process's of user {uid}, which answers whoever asks there for litd's metrics: \
-             nothing that is told there, nor that no alert comes, says anything about litd"
+            "a process of user {uid} listens at {address}: metrics read there are not litd's, and alerts on them \
+             mean nothing"
         );
         Notice::new(Severity::Warning, "metrics".to_owned(), text).remedy(
-            "`ss -ltnp` tells which process it is; once it has ended litd has the address within 10 s; a port \
-             below 1024 (`[metrics] listen`) is no user's",
+            "end that process (`ss -ltnp` has its id): litd takes the address within 10 s. Users' processes can't \
+             take a port below 1024 (`[metrics] listen`)",
         )
     })
 }

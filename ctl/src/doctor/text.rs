@@ -112,6 +112,13 @@ fn verdict(report: &Report) -> String {
         (_, 0) => format!("litd can cap none of the {all} GPUs here"),
         (1, 1) if report.exit_status == 0 => "litd can cap the GPU that is here".to_owned(),
         _ if report.exit_status == 0 => format!("litd can cap all {all} GPUs"),
+        (all, usable) if all == usable => {
+            let gpus = match all {
+                1 => "the GPU that is here".to_owned(),
+                _ => format!("all {all} GPUs"),
+            };
+            format!("litd can cap {gpus}; a device or an error above needs attention first")
+        }
         _ => format!("litd can cap {usable} of {all} GPUs; see above for the rest"),
     }
 }

@@ -14,7 +14,8 @@ use crate::{Outcome, output};
 /// The file is TOML and is read before each renewal: a Kubernetes ConfigMap, or a file of a
 /// configuration manager. It has mode, budget (watts) or both; [nodes.NAME] overrides them for one
 /// node. After valid_until, if the file is gone or wrong, or if litctl ends, the lease is not
-/// renewed: it ends, and caps.safe_budget applies. Runs until it is stopped.
+/// renewed: it ends, and the lower one of caps.budget and caps.safe_budget is in force. Runs until
+/// it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

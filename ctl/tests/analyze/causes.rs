@@ -606,7 +606,7 @@ fn work_of_one_rank_alone_is_extra_and_not_slow() {
     });
     let text = said(&job.report(), "text");
     let told =
-        "Extra work: the others wait for rank 0, where alone eval_metric runs for 1.80 ms in all.";
+        "Extra work: the others wait for rank 0; only there eval_metric runs, for 1.80 ms in all.";
     assert_eq!(text, told);
 }
 

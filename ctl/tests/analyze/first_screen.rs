@@ -473,14 +473,14 @@ fn a_verdict_that_one_collective_may_take_back_is_likely_and_no_more() {
     assert_eq!(report["straggler_rank"], 2);
     let verdict = &report["verdict"];
     let says = |key: &str| verdict[key].as_str().unwrap().to_owned();
-    let told = "That is likely, no more: without the first collectives, which see when recordings began, it would be rank 1.";
+    let told = "That is likely, no more: without the first collectives, whose waits come from where recordings started, it would be rank 1.";
     assert!(says("text").contains(told), "{}", says("text"));
     let sure = says("how_sure");
     assert!(
         sure.contains("likely, no more") && !sure.contains("is sure"),
         "{sure}"
     );
-    let cost = "1.08 ms per iteration). Without the first collectives, which see when recordings began, 0 to 380 µs per iteration.";
+    let cost = "1.08 ms per iteration). Without the first collectives, whose waits come from where recordings started, 0 to 380 µs per iteration.";
     assert!(says("cost").contains(cost), "{}", says("cost"));
     // Where they agree nothing is to be taken back.
     let verdict = begun([0, 20, 0], [0, 20, 0]).json()["verdict"].to_string();

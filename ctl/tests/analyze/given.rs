@@ -187,7 +187,7 @@ fn jobs_side_by_side_are_doubted_to_be_one() {
         let events = job.events(nothing, |rank| slow(rank, 6));
         super::report(&[], &[given(&events, &[0, 1, 2, 3, 4, 5, 6, 7]).path()])
     };
-    let told = "ncclDevKernel_AllReduce doesn't tell between which ranks it is and counts as one of all 8 ranks";
+    let told = "the trace does not tell which ranks take part in ncclDevKernel_AllReduce; it is taken for one of all 8 ranks";
     let two = job(vec![0..4, 4..8]);
     assert!(two["verdict"]["doubts"].to_string().contains(told), "{two}");
     let cost = said(&two, "cost");

@@ -448,7 +448,7 @@ fn transfers_without_process_groups_are_doubted_where_they_count_as_those_of_all
         }
         report(&[], &[folder.path()])["verdict"]["doubts"].to_string()
     };
-    let told = "ncclDevKernel_SendRecv doesn't tell between which ranks it is and counts as one of all 8 ranks";
+    let told = "the trace does not tell which ranks take part in ncclDevKernel_SendRecv; it is taken for one of all 8 ranks";
     assert!(job(8, 50.0).contains(told), "{}", job(8, 50.0));
     for right in [job(2, 50.0), job(8, 0.0)] {
         assert!(!right.contains("between which ranks"), "{right}");

@@ -60,7 +60,7 @@ fn another_users_process_on_the_metrics_port_is_named() {
         text(&doctor(&config, &[]))
     };
     let said = listens(61_001);
-    let whose = "127.0.0.1:9816 is a process's of user 61001";
+    let whose = "a process of user 61001 listens at 127.0.0.1:9816";
     assert!(said.contains(whose), "{said}");
     assert!(!listens(0).contains("metrics"));
 }

@@ -280,11 +280,18 @@ class Hook(Scope):
             gpu.permit_captures(hip=gpu.is_rocm(self._torch))
         found = place.find(self._torch)
         if found is None:
-            log.warning("litd is not told of this job: its launcher does not tell local ranks")
+            log.warning(
+                "this process does not connect to litd: RANK, LOCAL_RANK, WORLD_SIZE and"
+                " LOCAL_WORLD_SIZE (or your launcher's own variables) are not all set, or don't fit"
+                " each other; start it with torchrun, mpirun or srun"
+            )
             return None
         address = self._gpu or self._address()
         if address is None:
-            log.warning("litd is not told of this job: no GPU was found")
+            log.warning(
+                "this process does not connect to litd: its GPU could not be determined; name it"
+                ' with litd.attach(gpu="PCI address or UUID")'
+            )
             return None
         # Leads compare GPUs.
         self._alone = found.local_world_size < 2

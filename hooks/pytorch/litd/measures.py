@@ -104,7 +104,10 @@ class Measures:
             return self._prepare(job, at)
         except OSError as error:
             # Nobody would know of a process that dies of it.
-            log.info("the profiler is not used: what it does can't be kept: %s", error)
+            log.info(
+                "the profiler is not used, because its result could not be saved on this node: %s",
+                error,
+            )
             return {}
 
     def _prepare(self, job: str, at: Place) -> dict[str, str]:
@@ -114,7 +117,7 @@ class Measures:
             return {}
         directory = stacks.runtime_directory()
         if directory is None:
-            log.info("the profiler is not used: there is no folder to keep in what it does")
+            log.info("the profiler is not used, because there is no folder to save its result in")
             return {}
         record = stacks.NodeRecord(directory, stack, job)
         verdict = record.enter()

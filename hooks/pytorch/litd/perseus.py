@@ -112,10 +112,11 @@ class Controller:
         planned, clock = self._schedule[self._at]
         if planned != kind:
             log.warning(
-                "the plan has %s and not %s as number %d: not followed until there is another",
+                "the plan expects %s as computation %d, but the job runs %s: clocks are not set until a"
+                " new plan comes",
                 planned,
-                kind,
                 self._at,
+                kind,
             )
             self._fits, self._at = False, 0
             self._set(0)

@@ -288,7 +288,7 @@ def test_without_a_gpu_litd_is_not_told(path: Path, caplog: pytest.LogCaptureFix
     with StandIn(path, standin.welcome()) as daemon, litd.attach(socket=str(path)) as hook:
         for _ in range(20):
             hook.step()
-        wait_for("warning", lambda: "no GPU was found" in caplog.text)
+        wait_for("warning", lambda: "its GPU could not be determined" in caplog.text)
         for _ in range(5):
             hook.step()
         assert daemon.sessions == []

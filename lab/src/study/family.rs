@@ -28,7 +28,7 @@ pub struct Options {
     /// Draws of the family [default: 240; with --full 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=APART))]
     draws: Option<u64>,
-    /// Another value gives other draws: the first is the draw of a million times this number
+    /// Draws have the numbers SEED x 1,000,000 and up
     #[arg(long, value_name = "SEED", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
     seed: u64,
@@ -54,9 +54,9 @@ pub struct Options {
     /// Give the prices to the law, as `[prices]` in the configuration does
     #[arg(long)]
     tell_prices: bool,
-    /// When the driver says that a power limit holds the clock: only if power does (cause, the
-    /// default); if current does as well, as with NVML (nvml); as nvml, with a daemon that ignores
-    /// it if power is far below the cap (doubted)
+    /// What sets the driver's power-limit bit: "cause", only the power limit (default); "nvml", also
+    /// a current limit, as NVML does; "doubted", as nvml, but the daemon ignores the bit while power
+    /// is far below the cap
     #[arg(
         long,
         value_name = "BIT",

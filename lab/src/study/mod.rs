@@ -39,8 +39,7 @@ pub struct Args {
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Only this node (or event, in tracking) of levelling, loud and tracking, and of family, whose
-    /// draws are run as well
+    /// Only this calibrated node (in tracking: this event); draws of family are run all the same
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`
@@ -67,7 +66,7 @@ enum Part {
     Rest,
     /// A budget that changes during the day
     Budget,
-    /// What other measures would gain on a level node
+    /// What is left to gain with caps on a level node
     Next,
     /// Random and broken nodes, which should not become worse off
     Harm,

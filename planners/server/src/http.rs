@@ -363,12 +363,12 @@ impl Server {
         };
         for (name, off) in &off {
             eprintln!(
-                "litd-planner: {id}: {name} of stage {gpu} takes {:.1} % of what its plan expects: {}",
+                "litd-planner: {id}: {name} of stage {gpu} takes {:.1} % of the planned time: {}",
                 100.0 * off.time,
                 if has_model {
-                    "new plans follow"
+                    "new plans are being computed"
                 } else {
-                    "measure --profile again"
+                    "the profile is out of date; measure it again and restart with --profile"
                 }
             );
         }

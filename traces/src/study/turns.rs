@@ -38,7 +38,7 @@ impl Nobody {
         let least = 100.0 * empty;
         match self {
             Self::InTurn => vec![format!(
-                "another rank comes last from collective to collective and from iteration to iteration: {}, which the others wait for most, may be that by chance",
+                "the last rank changes from one collective and iteration to the next; that {} is last most often may be chance",
                 named(late)
             )],
             Self::Hosts => vec![format!(

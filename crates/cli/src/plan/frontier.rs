@@ -19,9 +19,10 @@ use crate::{Outcome, output};
 /// shortest
 ///
 /// Finds the exact optimum at every whole unit of time, with clocks as a continuous choice. It
-/// minimises the effective cost: energy less the energy that waiting GPUs use in the same time. The
-/// energy of the whole pipeline, waiting included, is least at some time; longer times save energy
-/// only while another pipeline is late.
+/// minimises the effective cost: for each operation its energy less the blocking power times its
+/// duration, because a GPU that waited that long would have used as much. The energy of the whole
+/// pipeline, waiting included, is least at some time; longer times save energy only while another
+/// pipeline is late.
 #[derive(clap::Args)]
 #[command(after_help = C::EXAMPLES)]
 pub struct Args<C: Costs> {

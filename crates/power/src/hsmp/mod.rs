@@ -114,8 +114,8 @@ fn nobody_knows(sys: &Path, count: usize) -> Notice {
     let all =
         processor::sockets(sys).map_or_else(|| "an unknown number".into(), |it| it.to_string());
     let text = format!(
-        "{count} of {all} have limits, and nothing says which of them: they are left alone, for one would be taken for \
-         another"
+        "only {count} of {all} CPU sockets {} its driver's folder, which does not name its socket: litd uses none",
+        if count == 1 { "has" } else { "have" }
     );
     Notice::new(Severity::Error, "CPU sockets", text)
         .remedy("load their driver anew; `journalctl -k` may say what ails it")

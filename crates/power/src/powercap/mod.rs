@@ -237,7 +237,7 @@ fn examine(subject: &str, files: &mut Files, notices: &mut Vec<Notice>) -> u64 {
         notice(
             Severity::Warning,
             format!(
-                "its limit of {} is none: it is made for {}",
+                "its limit of {} does not limit it: the highest of this model is {}",
                 sysfs::from_micro(cap),
                 sysfs::from_micro(highest)
             ),

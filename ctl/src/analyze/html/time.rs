@@ -34,7 +34,7 @@ pub fn section(out: &mut String, report: &Report) {
         );
     }
     let _ = write!(out, "</p><figure>{}</figure>", picture(report));
-    out.push_str("<p>All of the table is in % of each rank's window, from its first start to its last end. Waits are within the times before them, or beside computation: those in the rank's own group and those for other groups are counted whether or not computation hides them, and of both together the first of the three columns has what nothing hides.</p><table><tr><th>rank</th><th>window</th><th>com&shy;putation</th><th>exposed comm.</th><th>exposed copies</th><th>idle: launched late</th><th>idle: another stream</th><th>idle: other</th><th>waits with nothing to compute (any)</th><th>waits in own group</th><th>waits for other groups</th></tr>");
+    out.push_str("<p>All numbers but the first are in % of each rank's window, the time from its first kernel's start to its last one's end. Waits are a part of the times to their left, and not to be added to them. The last two columns count waits in collectives of the rank's own group and of other groups, hidden by computation or not; the column before them counts the part of both in which the GPU computes nothing.</p><table><tr><th>rank</th><th>window</th><th>com&shy;putation</th><th>exposed comm.</th><th>exposed copies</th><th>idle: launched late</th><th>idle: another stream</th><th>idle: other</th><th>waits with nothing to compute (any)</th><th>waits in own group</th><th>waits for other groups</th></tr>");
     for rank in &report.ranks {
         let share = |part: Nanos| percent(Some(part.0 as f64 / rank.window_ns.0.max(1) as f64));
         let split = &rank.time_ns;

@@ -210,7 +210,9 @@ fn drift_makes_new_plans() {
     );
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(
-        log.contains("forward of stage 1 takes 130.0 % of what its plan expects: new plans follow"),
+        log.contains(
+            "forward of stage 1 takes 130.0 % of the planned time: new plans are being computed"
+        ),
         "{log}"
     );
     // The change is in the model: a restarted server plans the same.

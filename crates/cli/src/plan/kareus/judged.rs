@@ -117,7 +117,8 @@ fn write(out: &mut String, it: &Judgement) -> fmt::Result {
     }
     writeln!(
         out,
-        "{DIM}near the frontier: up to a tenth beyond its own ends, instead of beyond the worst candidate{DIM:#}\n"
+        "{DIM}near the frontier: hypervolume up to a reference point a tenth beyond the frontier's ends,\n\
+         not beyond the worst candidate{DIM:#}\n"
     )?;
     passes(out, it)
 }
@@ -151,7 +152,8 @@ fn passes(out: &mut String, it: &Judgement) -> fmt::Result {
     }
     writeln!(
         out,
-        "{DIM}adds: less without it, from the same beginnings; its places go to the others{DIM:#}"
+        "{DIM}adds: by how much the hypervolume falls if the pass is left out and its share of the\n\
+         candidates goes to the other passes (same first candidates){DIM:#}"
     )
 }
 

@@ -98,8 +98,8 @@ pub struct Args<S: Source> {
     /// artifact's clocks (freqs_pipeline_1.py) or partitions (scheds_pipeline_1.py); may be given several times
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
-    /// Make no plan, but compare searches with this many seeds with all results, and with searches
-    /// without each pass
+    /// Make no plan: run the search with this many seeds, and report how much of the frontier of
+    /// all results it finds, and how much less without each pass
     #[arg(long, value_name = "SEEDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
     judge: Option<u32>,
     #[command(flatten)]
