@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn a_file_changes_what_it_names() {
         let config = Config::parse(
-            "mode = \"steer\"\ncaps.budget = 5000\n[metrics]\nlisten = \"off\"\n",
+            "mode = \"on\"\ncaps.budget = 5000\n[metrics]\nlisten = \"off\"\n",
             Path::new("litd.toml"),
         )
         .unwrap();
@@ -434,10 +434,7 @@ mod tests {
     #[test]
     fn refusals_name_file_line_and_key() {
         let cases = [
-            (
-                "mode = \"steer\"\nnope = 1",
-                "litd.toml:2: unknown key `nope`",
-            ),
+            ("mode = \"on\"\nnope = 1", "litd.toml:2: unknown key `nope`"),
             ("[caps]\n\nnope = 1", "litd.toml:3: unknown field `nope`"),
             ("[control]\nnope = 1", "litd.toml:2: unknown field `nope`"),
             (
@@ -498,7 +495,7 @@ mod tests {
                 "litd.toml:2: audit.directory is \"log\"",
             ),
             ("[audit]\nfiles = 0", "litd.toml:2: audit.files is 0;"),
-            ("mode = \"steer\"\n[caps\n", "litd.toml:2: "),
+            ("mode = \"on\"\n[caps\n", "litd.toml:2: "),
             (
                 "[caps]\ngpu_floor = 1\ngpu_floor = 2",
                 "litd.toml:3: duplicate key",

@@ -256,7 +256,7 @@ impl Waits {
     fn of(command: &Command) -> Option<Self> {
         match command {
             Command::SetCap { device, .. } => Some(Self::ByHand(device.clone())),
-            Command::Restore { device } => Some(Self::LetGo(device.clone())),
+            Command::Release { device } => Some(Self::LetGo(device.clone())),
             Command::EndJob { job, .. }
             | Command::BeginJob {
                 job, opt_out: true, ..

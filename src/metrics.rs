@@ -73,9 +73,9 @@ const FAMILIES: &[Family] = &[
     family(Kind::Gauge, "litd_simulated", "", "1 if the hardware is a simulation: no other number is of a real node then.",
         |s, out| out.flag(&[], s.simulated)),
 
-    family(Kind::Gauge, "litd_mode", "", "1 at the mode that is on: observe writes caps only to keep a budget, off has released all devices.",
+    family(Kind::Gauge, "litd_mode", "", "1 for the mode in force, 0 for the others (label mode): in observe litd moves caps only to keep a budget, to restore them, or for an override; in off it has closed all devices.",
         |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
-    family(Kind::Gauge, "litd_yielded", "", "1 while the node is only observed because somebody else sets caps here too.",
+    family(Kind::Gauge, "litd_yielded", "", "1 while litd only observes the node because somebody else has set caps repeatedly; `litctl resume` ends that.",
         |s, out| out.flag(&[], s.node.yielded)),
     family(Kind::Gauge, "litd_unmanaged_gpus", "", "GPUs on the bus that litd did not find when it started: restart it.",
         |s, out| out.gauge(&[], Some(s.node.unmanaged.len() as f64))),
@@ -83,35 +83,35 @@ const FAMILIES: &[Family] = &[
         |s, out| out.gauge(&[], s.node.lease.as_ref().map(|lease| lease.remaining_seconds))),
     family(Kind::Gauge, "litd_policy", "", "1, with the policy's name.",
         |s, out| out.count(&[("policy", &s.node.policy)], 1)),
-    family(Kind::Gauge, "litd_node_budget_watts", "watts", "What all GPU caps may add up to.",
-        |s, out| out.gauge(&[], s.node.budget.0)),
-    family(Kind::Gauge, "litd_node_lent_watts", "watts", "What CPU sockets lend: GPU caps may add up to this much more than the budget.",
-        |s, out| out.gauge(&[], s.node.lent.0)),
-    family(Kind::Gauge, "litd_node_caps_watts", "watts", "What all GPU caps add up to.",
-        |s, out| out.gauge(&[], s.node.caps.0)),
-    family(Kind::Gauge, "litd_node_power_watts", "watts", "What all GPUs draw; absent if any does not tell.",
-        |s, out| out.gauge(&[], s.node.power.map(|w| w.0))),
+    family(Kind::Gauge, "litd_gpus_budget_watts", "watts", "The budget: the most that all GPU caps may add up to.",
+        |s, out| out.gauge(&[], s.gpus.budget.0)),
+    family(Kind::Gauge, "litd_gpus_lent_watts", "watts", "Watts that CPU sockets lend: GPU caps may add up to this much more than the budget.",
+        |s, out| out.gauge(&[], s.gpus.lent.0)),
+    family(Kind::Gauge, "litd_gpus_caps_watts", "watts", "The sum of all GPU caps.",
+        |s, out| out.gauge(&[], s.gpus.caps.0)),
+    family(Kind::Gauge, "litd_gpus_power_watts", "watts", "Power of all GPUs; absent if any does not tell.",
+        |s, out| out.gauge(&[], s.gpus.power.map(|w| w.0))),
 
     family(Kind::Gauge, "litd_harm", "", "1 if a user's jobs are not steered because steering made one of them slower, until litctl resume.",
         |s, out| out.flag(&[], s.node.harm.is_some())),
 
-    family(Kind::Gauge, "litd_chassis_power_watts", "watts", "What the node as a whole draws, as its BMC tells.",
+    family(Kind::Gauge, "litd_node_power_watts", "watts", "Power of the whole node, as its BMC tells.",
         |s, out| measured(s, out, |m| m.power.map(|w| w.0))),
-    family(Kind::Gauge, "litd_chassis_cap_watts", "watts", "The BMC's limit on what the node draws.",
-        |s, out| measured(s, out, |m| m.cap.map(|w| w.0))),
-    family(Kind::Gauge, "litd_chassis_budget_watts", "watts", "What the node may draw, as configured.",
+    family(Kind::Gauge, "litd_node_bmc_limit_watts", "watts", "The BMC's limit of the node's power.",
+        |s, out| measured(s, out, |m| m.bmc_limit.map(|w| w.0))),
+    family(Kind::Gauge, "litd_node_budget_watts", "watts", "The node's budget: the lower one of node.budget and the BMC's limit.",
         |s, out| measured(s, out, |m| m.budget.map(|w| w.0))),
-    family(Kind::Gauge, "litd_chassis_reserve_watts", "watts", "What of the node's power is not GPU's or CPU's: one reading in a thousand is above.",
+    family(Kind::Gauge, "litd_node_reserve_watts", "watts", "Power that litd subtracts for parts other than GPUs and CPUs: the 99.9th percentile of the readings, or node.reserve if that is more; before it is measured, a lower bound.",
         |s, out| measured(s, out, |m| m.reserve.map(|w| w.0))),
-    family(Kind::Gauge, "litd_chassis_inlet_celsius", "celsius", "Inlet temperature.",
+    family(Kind::Gauge, "litd_node_inlet_celsius", "celsius", "Inlet temperature.",
         |s, out| measured(s, out, |m| m.inlet.map(|c| c.0))),
-    family(Kind::Gauge, "litd_chassis_supplies_failed", "", "Power supplies that are there and not well.",
+    family(Kind::Gauge, "litd_node_supplies_failed", "", "Power supplies that are there and have failed.",
         |s, out| measured(s, out, |m| m.failed.map(f64::from))),
-    family(Kind::Gauge, "litd_chassis_short_of_power", "", "1 if a power supply or the BMC's limit wants less: no cap rises.",
+    family(Kind::Gauge, "litd_node_short_of_power", "", "1 if a power supply has failed or the BMC's limit is reached: litd raises no cap.",
         |s, out| measured(s, out, |m| Some(f64::from(u8::from(m.alarm.is_some()))))),
-    family(Kind::Gauge, "litd_chassis_peak_watts", "watts", "Node power that one reading in a thousand is above, while no job was steered and while one was.",
+    family(Kind::Gauge, "litd_node_peak_watts", "watts", "99.9th percentile of the node's power, by whether a job was steered.",
         |s, out| for (when, peaks) in peaks(s) { out.gauge(&[("steered", when)], peaks.peak.map(|w| w.0)); }),
-    family(Kind::Gauge, "litd_chassis_ramp_watts_per_second", "", "Change of node power that one reading in a thousand is above, while no job was steered and while one was.",
+    family(Kind::Gauge, "litd_node_ramp_watts_per_second", "", "99.9th percentile of the change of the node's power, per second, by whether a job was steered.",
         |s, out| for (when, peaks) in peaks(s) { out.gauge(&[("steered", when)], peaks.ramp_watts_per_second); }),
 
     family(Kind::Info, "litd_device_info", "", "A device, its model and the back end that serves it.",
@@ -132,8 +132,8 @@ const FAMILIES: &[Family] = &[
         }),
     family(Kind::Gauge, "litd_device_cap_watts", "watts", "The cap that the device holds, as read last.",
         |s, out| devices(s, out, |d| d.cap.map(|w| w.0))),
-    family(Kind::Gauge, "litd_device_enforced_cap_watts", "watts", "The cap in force, where the driver tells.",
-        |s, out| devices(s, out, |d| d.enforced.map(|w| w.0))),
+    family(Kind::Gauge, "litd_device_limit_in_force_watts", "watts", "The limit in force, where the driver tells.",
+        |s, out| devices(s, out, |d| d.in_force.map(|w| w.0))),
     family(Kind::Gauge, "litd_device_found_cap_watts", "watts", "The cap found, which is restored at stop.",
         |s, out| devices(s, out, |d| d.found.map(|w| w.0))),
     family(Kind::Gauge, "litd_device_floor_watts", "watts", "The lowest cap that litd would set.",
@@ -156,15 +156,15 @@ const FAMILIES: &[Family] = &[
         |s, out| devices(s, out, |d| d.plan.map(|plan| plan.degree))),
     family(Kind::Gauge, "litd_device_power_limited", "", "1 if power limits the clock; absent if the driver does not tell.",
         |s, out| devices(s, out, |d| d.power_limited.map(|on| f64::from(u8::from(on))))),
-    family(Kind::Gauge, "litd_device_limiter", "", "1 at what bounds the GPU's clock at the moment; more power helps only where that is power.",
+    family(Kind::Gauge, "litd_device_limiter", "", "1 for the GPU's present limiter, 0 for the others (label limiter); more power helps only if that is power.",
         |s, out| for d in s.devices.iter().filter(|d| !d.name.starts_with("cpu")) {
             one_of(out, &device_labels(d), "limiter", LIMITERS, d.limiter);
         }),
     family(Kind::Gauge, "litd_device_throttled", "", "1 if heat or hardware throttles the device.",
         |s, out| devices(s, out, |d| Some(f64::from(u8::from(d.throttled))))),
-    family(Kind::Gauge, "litd_device_ailing", "", "1 if a person should look at the device, because it needs more than the others.",
+    family(Kind::Gauge, "litd_device_ailing", "", "1 if the device needs inspection: its cap was above the median of its job's GPUs by more than ailing.above for ailing.hours of steering.",
         |s, out| devices(s, out, |d| Some(f64::from(u8::from(d.ailing_since.is_some()))))),
-    family(Kind::Gauge, "litd_device_needs_more_seconds", "seconds", "For how long of being steered the device has needed more than the others.",
+    family(Kind::Gauge, "litd_device_needs_more_seconds", "seconds", "Time of steering for which the device's cap was above the median of its job's GPUs by more than ailing.above.",
         |s, out| devices(s, out, |d| Some(d.needs_more_seconds))),
     family(Kind::Gauge, "litd_device_lead_seconds", "seconds", "Lead value of the last sample: by how much the device's kernels were ahead of the last one's.",
         |s, out| devices(s, out, |d| d.lead.map(seconds))),
@@ -172,12 +172,12 @@ const FAMILIES: &[Family] = &[
         |s, out| devices(s, out, |d| d.lead_per_kernel.map(seconds))),
     family(Kind::Gauge, "litd_device_busy_ratio", "ratio", "Share of the last sampled iteration in which kernels ran.",
         |s, out| devices(s, out, |d| d.busy)),
-    family(Kind::Gauge, "litd_device_role", "", "1 at what the device is to its job.",
+    family(Kind::Gauge, "litd_device_role", "", "1 for the device's role in its job (label role).",
         |s, out| for d in &s.devices { one_of(out, &device_labels(d), "role", ROLES, d.role); }),
-    family(Kind::Gauge, "litd_device_state", "", "1 at whose the cap is; litd moves it if ours.",
+    family(Kind::Gauge, "litd_device_state", "", "1 for the device's state (label state): litd moves its cap only in the state litd.",
         |s, out| for d in &s.devices { one_of(out, &device_labels(d), "state", DEVICE_STATES, d.state); }),
 
-    family(Kind::Gauge, "litd_job_state", "", "1 at where the job's loop is.",
+    family(Kind::Gauge, "litd_job_state", "", "1 for the state of the job's loop (label state).",
         |s, out| for j in &s.jobs { one_of(out, &[job_label(j)], "state", JOB_STATES, j.state); }),
     family(Kind::Gauge, "litd_job_ranks", "", "Ranks of the job on this node, by whether they are connected.",
         |s, out| for j in &s.jobs {
@@ -186,7 +186,7 @@ const FAMILIES: &[Family] = &[
                 out.count(&[job_label(j), ("connected", text)], ranks as u64);
             }
         }),
-    family(Kind::Gauge, "litd_job_budget_watts", "watts", "The job's share of the node's budget.",
+    family(Kind::Gauge, "litd_job_budget_watts", "watts", "The job's share of the budget.",
         |s, out| jobs(s, out, |j| Some(j.budget.0))),
     family(Kind::Histogram, "litd_job_iteration_seconds", "seconds", "How long iterations took.",
         |s, out| for j in &s.jobs {
@@ -227,7 +227,7 @@ const FAMILIES: &[Family] = &[
 const MODES: &[(Mode, &str)] = &[
     (Mode::Off, "off"),
     (Mode::Observe, "observe"),
-    (Mode::Steer, "steer"),
+    (Mode::Steer, "on"),
 ];
 
 const ROLES: &[(DeviceRole, &str)] = &[
@@ -240,7 +240,7 @@ const ROLES: &[(DeviceRole, &str)] = &[
 
 const LIMITERS: &[(Limiter, &str)] = &[
     (Limiter::Power, "power"),
-    (Limiter::Enforced, "enforced"),
+    (Limiter::Enforced, "lower_limit"),
     (Limiter::Heat, "heat"),
     (Limiter::Memory, "memory"),
     (Limiter::Regulator, "regulator"),
@@ -251,9 +251,10 @@ const LIMITERS: &[(Limiter, &str)] = &[
 ];
 
 const DEVICE_STATES: &[(DeviceState, &str)] = &[
-    (DeviceState::Ours, "ours"),
+    (DeviceState::Ours, "litd"),
     (DeviceState::Foreign, "foreign"),
     (DeviceState::Released, "released"),
+    (DeviceState::Closed, "closed"),
     (DeviceState::Faulty, "faulty"),
 ];
 
@@ -270,14 +271,14 @@ const JOB_STATES: &[(JobState, &str)] = &[
 ];
 
 fn measured(status: &Status, out: &mut Samples<'_>, value: fn(&NodePower) -> Option<f64>) {
-    if let Some(measured) = &status.node.measured {
+    if let Some(measured) = &status.node.power {
         out.gauge(&[], value(measured));
     }
 }
 
 fn peaks(status: &Status) -> impl Iterator<Item = (&'static str, NodePeaks)> {
-    let measured = status.node.measured.iter();
-    measured.flat_map(|it| [("false", it.before), ("true", it.steered)])
+    let measured = status.node.power.iter();
+    measured.flat_map(|it| [("false", it.unsteered), ("true", it.steered)])
 }
 
 fn seconds(time: Millis) -> f64 {

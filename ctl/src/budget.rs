@@ -59,14 +59,14 @@ pub fn run(args: &Args, json: bool) -> Outcome {
 }
 
 fn show(status: &Status, json: bool) -> Outcome {
-    let node = &status.node;
+    let gpus = &status.gpus;
     if json {
-        return output::json(&json!({ "budget": node.budget, "caps": node.caps }));
+        return output::json(&json!({ "budget": gpus.budget, "caps": gpus.caps }));
     }
     let mut text = format!(
         "budget {}, caps add up to {:.0}\n",
-        node.allowance(),
-        node.caps
+        gpus.allowance(),
+        gpus.caps
     );
     for job in &status.jobs {
         text += &format!("  {}: {:.0}\n", job.name, job.budget);

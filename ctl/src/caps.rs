@@ -95,7 +95,7 @@ fn table(status: &Status) -> String {
     let _ = writeln!(
         out,
         "{:<6} {:<12} {:>7} {:>7} {:>8} {:>6} {:>7}  {:<8} back end",
-        "device", "address", "cap", "found", "enforced", "floor", "ceiling", "state"
+        "device", "address", "cap", "found", "in force", "floor", "ceiling", "state"
     );
     for unit in &status.devices {
         let watts = |cap: Option<Watts>| or_dash(cap, |cap| format!("{cap:.0}"));
@@ -106,7 +106,7 @@ fn table(status: &Status) -> String {
             unit.address,
             watts(unit.cap),
             watts(unit.found),
-            watts(unit.enforced),
+            watts(unit.in_force),
             watts(Some(unit.floor)),
             watts(Some(unit.ceiling)),
             unit.state.name(),

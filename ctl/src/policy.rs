@@ -37,12 +37,12 @@ fn show(status: &Status, json: bool) -> Outcome {
         return output::json(&json!({ "policy": node.policy, "mode": node.mode }));
     }
     let mode = match node.mode {
-        Mode::Off => "mode off: all devices are released",
+        Mode::Off => "mode off: all devices are closed",
         Mode::Canary => "mode canary",
         Mode::Observe => {
             "mode observe: litd moves caps only to keep a budget, to restore them, or for an override"
         }
-        Mode::Steer => "mode steer",
+        Mode::Steer => "mode on",
     };
     output::text(&format!("{} ({mode})\n", node.policy))
 }

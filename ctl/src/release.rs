@@ -39,6 +39,6 @@ Examples:
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     control::change_device(&args.socket, json, args.which.gpu.as_deref(), |device| {
-        Command::Restore { device }
+        Command::Release { device }
     })
 }

@@ -20,6 +20,6 @@ pub struct Args {
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     control::change_device(&args.socket, json, args.device.as_deref(), |device| {
-        Command::Restore { device }
+        Command::Release { device }
     })
 }

@@ -97,12 +97,12 @@ fn in_words(stacks: &Stacks) -> String {
     for it in &stacks.off {
         let whose = match it.for_all {
             true => "for all users",
-            false => "for the users whose jobs came to harm",
+            false => "for the users whose jobs it slowed down",
         };
         let _ = writeln!(text, "off   {} ({whose}): {}", it.software, it.reason);
     }
     match text.is_empty() {
-        true => "no profiler has been judged here yet\n".to_owned(),
+        true => "no profiler has results here yet\n".to_owned(),
         false => text,
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     fn results_are_told_a_line_each() {
         assert_eq!(
             in_words(&Stacks::default()),
-            "no profiler has been judged here yet\n"
+            "no profiler has results here yet\n"
         );
         let software = "torch 2.11.0, cuda 13.0, cupti 13.0.85".to_owned();
         let good = |users, for_all| GoodStack {
@@ -139,7 +139,7 @@ mod tests {
             "good  torch 2.11.0, cuda 13.0, cupti 13.0.85 (for 1 user)\n\
              good  torch 2.11.0, cuda 13.0, cupti 13.0.85 (for 3 users)\n\
              good  torch 2.11.0, cuda 13.0, cupti 13.0.85 (for all users)\n\
-             off   torch 2.11.0, cuda 13.0, cupti 13.0.85 (for the users whose jobs came to harm): 12 % slower\n"
+             off   torch 2.11.0, cuda 13.0, cupti 13.0.85 (for the users whose jobs it slowed down): 12 % slower\n"
         );
     }
 }

@@ -8,7 +8,7 @@ use crate::{Outcome, output};
 /// Columns: lead is how much earlier the GPU started its kernels than the last GPU did, in the last
 /// sample; busy is the share of the iteration in which it ran kernels. Role: the straggler is waited
 /// for, the leader waits longest, a member is any other GPU of a job. State: litd may move the cap of a
-/// device that is "ours"; it leaves the device alone if the cap is "foreign" (set by somebody else), or
+/// device in the state "litd"; it leaves the device alone if the cap is "foreign" (set by somebody else), or
 /// if the device is "faulty" or "released". A dash is a value that the device or the job does not
 /// report. The exit status is 1 if litd can't be reached.
 #[derive(clap::Args)]

@@ -105,7 +105,7 @@ fn a_cap_that_goes_back_tells_a_drained_device_from_a_litd_that_is_off() {
     let mut stand = Stand::clocked(&quick_with_switch("gpu-realloc", &file));
     let mut job = stand.train();
     stand.play_into_steering(&mut job);
-    stand.command(&Command::Restore {
+    stand.command(&Command::Release {
         device: Some("gpu2".to_owned()),
     });
     fs::write(&file, "").unwrap();

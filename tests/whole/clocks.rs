@@ -154,7 +154,7 @@ fn stopping_restoring_and_a_dying_rank_free_clocks() {
     stand.pass(1.0);
     assert_eq!(locked(&stand), [Some(1000); GPUS]);
     let device = Some(stand.device(6).address);
-    stand.command(&Command::Restore { device });
+    stand.command(&Command::Release { device });
     stand.pass(1.0);
     assert_eq!(locked(&stand)[6], None);
     job.crash(3);

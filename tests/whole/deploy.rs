@@ -95,8 +95,8 @@ fn troubled(n: u64) -> Status {
     let mut status = sample::status();
     // It starts anew all the time.
     status.uptime_seconds = (n % 2) as f64;
-    status.node.caps = status.node.budget + Watts(10.0);
-    status.node.power = Some(status.node.budget * 1.2);
+    status.gpus.caps = status.gpus.budget + Watts(10.0);
+    status.gpus.power = Some(status.gpus.budget * 1.2);
     let counter = |kind: &str, backend: &str| Counter {
         kind: kind.into(),
         backend: backend.into(),
@@ -118,7 +118,7 @@ fn troubled(n: u64) -> Status {
     status.node.yielded = true;
     status.node.unmanaged = vec!["0000:85:00.0".to_owned()];
     status.devices[1].power = status.devices[1].cap.map(|cap| cap * 1.5);
-    status.devices[1].enforced = status.devices[1].cap.map(|cap| cap + Watts(50.0));
+    status.devices[1].in_force = status.devices[1].cap.map(|cap| cap + Watts(50.0));
     let states = [JobState::Suspended, JobState::Rollback, JobState::Stale];
     let job = status.jobs[0].clone();
     status.jobs = states

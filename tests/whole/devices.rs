@@ -56,7 +56,7 @@ fn a_raised_gpu_that_refuses_keeps_the_others_below_the_budget() {
     let (mut stand, mut job) = steering(&quick("gpu-realloc"));
     stand.rig.hardware().inject(RAISED, Fault::Refuse);
     // Its job does not need its caps any more: they can't all go back.
-    let (_, said) = stand.try_command(&Command::Restore { device: None });
+    let (_, said) = stand.try_command(&Command::Release { device: None });
     assert!(said.contains("gpu4"), "{said}");
     stand.play(&mut job, 5);
     stand.pass(5.0);
@@ -108,7 +108,7 @@ fn a_cpu_socket_that_refuses_is_counted_with_what_it_holds() {
     });
     // It is low, and will not go back up; then the other one is high, and will not go down.
     stand.rig.hardware().inject(GPUS, Fault::Refuse);
-    let (code, said) = stand.try_command(&Command::Restore { device: None });
+    let (code, said) = stand.try_command(&Command::Release { device: None });
     assert_eq!(code, 409, "{said}");
     assert!(said.contains("cpu0: it is open to give"), "{said}");
     stand.play(&mut job, 10);
@@ -323,7 +323,7 @@ fn a_gpu_that_tells_one_cap_after_the_other_holds_up_nobody_elses_undo() {
         }
         // With room for all that was found, whatever the raised one holds meanwhile.
         stand.rig.ledger().set_budget(Watts(6000.0));
-        let observe = quick("gpu-realloc").replace("\"steer\"", "\"observe\"");
+        let observe = quick("gpu-realloc").replace("\"on\"", "\"observe\"");
         stand.reload(&(observe + "caps.budget = 6000\n"));
         stand.pass(10.0);
         let (held, mut expected) = (stand.held(), stand.rig.ledger().found());
@@ -339,7 +339,7 @@ fn a_gpu_that_tells_one_cap_after_the_other_holds_up_nobody_elses_undo() {
 #[test]
 fn no_gpu_rises_into_what_another_one_may_have_risen_by() {
     const BUDGET: Watts = Watts(4900.0);
-    let observe = quick("gpu-realloc").replace("\"steer\"", "\"observe\"");
+    let observe = quick("gpu-realloc").replace("\"on\"", "\"observe\"");
     let mut stand = Stand::clocked(&(observe + "caps.budget = 4800\n"));
     stand.pass(3.0);
     assert_eq!(stand.sum(), Watts(4800.0));
@@ -358,7 +358,7 @@ fn no_gpu_rises_into_what_another_one_may_have_risen_by() {
 
 #[test]
 fn after_a_foreign_cap_no_idle_gpu_rises_until_it_is_resumed() {
-    let observe = quick("gpu-realloc").replace("\"steer\"", "\"observe\"");
+    let observe = quick("gpu-realloc").replace("\"on\"", "\"observe\"");
     let mut stand = Stand::clocked(&(observe + "caps.budget = 4800\n"));
     stand.pass(3.0);
     let theirs = stand.held()[RAISED] + Watts(50.0);

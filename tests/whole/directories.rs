@@ -95,7 +95,7 @@ fn a_daemon_with_another_state_directory_leaves_alone_what_is_to_be() {
     stand.rig.hardware().foreign_set(1, Watts(520.0)).unwrap();
     stand.pass(3.0);
     let device = Some("gpu2".to_owned());
-    stand.command(&litd_api::Command::Restore { device });
+    stand.command(&litd_api::Command::Release { device });
     stand.pass(3.0);
     let states = |stand: &Stand| [1, 2].map(|device| stand.device(device).state);
     let before = states(&stand);

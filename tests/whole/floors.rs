@@ -68,7 +68,7 @@ fn a_reload_with_a_budget_below_all_floors_changes_nothing() {
             "{:?}",
             stand.events(EventKind::Daemon)
         );
-        assert_eq!(stand.status().node.budget.0, 5200.0);
+        assert_eq!(stand.status().gpus.budget.0, 5200.0);
         assert_eq!(stand.status().build.configuration, hash);
     }
     // Floors are not raised above a budget that was accepted.
@@ -146,7 +146,7 @@ fn a_reload_with_a_node_budget_that_leaves_less_than_the_floors_changes_nothing(
 #[test]
 fn a_lower_budget_in_the_file_takes_the_place_of_litctls_and_a_higher_one_does_not() {
     let mut stand = Stand::clocked("caps.budget = 5400\n");
-    let budget = |stand: &Stand| stand.status().node.budget;
+    let budget = |stand: &Stand| stand.status().gpus.budget;
     let set = Some(Watts(5000.0));
     stand.command(&litd_api::Command::SetBudget { watts: set });
     stand.reload("caps.budget = 5300\n");

@@ -265,7 +265,7 @@ impl Node {
         let rig = directory.path().join("rig");
         let configuration = Manifest::base()
             .configuration()
-            .replace("\"observe\"", "\"steer\"\npolicy = \"gpu-realloc\"")
+            .replace("\"observe\"", "\"on\"\npolicy = \"gpu-realloc\"")
             .replace("[state]", "[state]\nlocks = \"/run/litd/devices\"");
         let configuration = format!(
             "{configuration}\n[settle]\nseconds = 0.0\niterations = 0\n[law.calibration]\nwarm_up = 5\n[law.detection]\nwindow = 1\n\

@@ -40,7 +40,7 @@ fn bare() -> Status {
     status.devices.clear();
     status.jobs.clear();
     status.totals = litd_api::Totals::default();
-    status.node.power = None;
+    status.gpus.power = None;
     status
 }
 
@@ -166,10 +166,10 @@ fn what_is_not_known_has_no_series() {
     assert!(!prometheus(&status).contains("litd_device_power_watts{device=\"cpu0\""));
     status.devices[0].cap = Some(Watts(f64::NAN));
     status.devices[1].cap = None;
-    status.node.power = None;
+    status.gpus.power = None;
     let text = prometheus(&status);
     assert!(!text.contains("litd_device_cap_watts"), "not even a head");
-    assert!(!text.contains("litd_node_power_watts"));
+    assert!(!text.contains("litd_gpus_power_watts"));
     assert!(!text.contains("NaN") && !text.contains("null"));
     assert_eq!(lines_with(&text, "litd_device_found_cap_watts").len(), 2);
 }
@@ -219,8 +219,8 @@ fn what_a_thing_is_has_one_series_at_one_under_the_name_that_status_has() {
         let ones = at_one(&prometheus(&status), "litd_device_role", "role");
         assert_eq!(ones, [name(role)]);
     }
-    use DeviceState::{Faulty, Foreign, Ours, Released};
-    for state in [Ours, Foreign, Released, Faulty] {
+    use DeviceState::{Closed, Faulty, Foreign, Ours, Released};
+    for state in [Ours, Foreign, Released, Closed, Faulty] {
         status.devices[0].state = state;
         let ones = at_one(&prometheus(&status), "litd_device_state", "state");
         assert_eq!(ones, [name(state)]);

@@ -31,7 +31,7 @@ const LASTS: f64 = 600.0;
 const TRIAL_AT: u64 = 60;
 const RECONNECTS_AT: u64 = 500;
 
-const CONFIG: &str = "mode = \"steer\"\npolicy = \"gpu-realloc\"\nlaw.calibration.sampling_period = 4\n\
+const CONFIG: &str = "mode = \"on\"\npolicy = \"gpu-realloc\"\nlaw.calibration.sampling_period = 4\n\
      law.calibration.warm_up = 3\nlaw.detection.window = 1\ncaps.gpu_floor = 400.0\n\
      [settle]\nseconds = 2.0\nfit = false\n\
      [trial]\nblock_seconds = 8.0\nblock_iterations = 5\nhold_out = 0.0\n";

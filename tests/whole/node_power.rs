@@ -66,7 +66,7 @@ fn power(watts: f64) -> Value {
 }
 
 fn measured(stand: &Stand) -> NodePower {
-    stand.status().node.measured.unwrap()
+    stand.status().node.power.unwrap()
 }
 
 /// What all devices draw, as litd has it.
@@ -102,7 +102,7 @@ fn what_is_not_gpu_is_measured_and_bounds_what_the_gpus_get() {
     let cpus: Watts = stand.held()[GPUS..DEVICES].iter().copied().sum();
     // Nobody knows yet what the rest of the node draws: nothing is the least.
     assert_eq!(
-        (measured(&stand).reserve, measured(&stand).bound),
+        (measured(&stand).reserve, measured(&stand).left_to_gpus),
         (None, Some(Watts(6000.0) - cpus))
     );
     // The first minute shows what the devices draw in one.
@@ -115,7 +115,7 @@ fn what_is_not_gpu_is_measured_and_bounds_what_the_gpus_get() {
     let told = measured(&stand);
     let reserve = told.reserve.unwrap();
     assert!((600.0..=700.0).contains(&reserve.0), "{reserve}");
-    let bound = told.bound.unwrap();
+    let bound = told.left_to_gpus.unwrap();
     assert!(
         (bound + reserve + cpus - Watts(6000.0)).abs() < Watts(0.01),
         "{told:?}"
@@ -125,7 +125,7 @@ fn what_is_not_gpu_is_measured_and_bounds_what_the_gpus_get() {
     stand.pass(3.0);
     assert!(stand.sum() <= bound, "{}", stand.sum());
     assert!(stand.has_event(EventKind::State, "what the node may draw leaves"));
-    assert_eq!(stand.status().node.budget, bound);
+    assert_eq!(stand.status().gpus.budget, bound);
     stand.stop();
 }
 
@@ -143,14 +143,14 @@ fn a_configured_reserve_bounds_from_the_start_without_any_bmc() {
     assert!(stand.sum() <= bound, "{}", stand.sum());
     let told = measured(&stand);
     assert_eq!(
-        (told.source, told.power, told.bound),
+        (told.source, told.power, told.left_to_gpus),
         (None, None, Some(bound))
     );
     // Another budget, at once and in both directions.
     let more = config.replace("6500", "6550");
     stand.reload(&more);
     stand.pass(3.0);
-    assert_eq!(measured(&stand).bound, Some(bound + Watts(50.0)));
+    assert_eq!(measured(&stand).left_to_gpus, Some(bound + Watts(50.0)));
     stand.stop();
 }
 
@@ -165,13 +165,13 @@ fn the_limit_of_the_bmc_bounds_as_a_budget_does() {
     bmc.tells(&mut stand, 3, &limited(json!(6400)));
     let cpus: Watts = found[GPUS..DEVICES].iter().copied().sum();
     let bound = Watts(6400.0 - 800.0) - cpus;
-    assert_eq!(measured(&stand).bound, Some(bound));
+    assert_eq!(measured(&stand).left_to_gpus, Some(bound));
     assert_eq!(measured(&stand).budget, Some(Watts(6400.0)));
     assert!(stand.sum() <= bound, "{}", stand.sum());
     // Silence does not lift it.
     stand.pass(100.0);
     assert!(stand.sum() <= bound, "{}", stand.sum());
-    assert_eq!(measured(&stand).cap, None);
+    assert_eq!(measured(&stand).bmc_limit, None);
     // Its end does.
     bmc.tells(&mut stand, 3, &limited(Value::Null));
     stand.pass(3.0);
@@ -265,7 +265,7 @@ fn peaks_and_ramps_are_told_apart_by_whether_a_job_is_steered() {
     for watts in [5000.0, 7900.0, 5000.0] {
         bmc.tells(&mut stand, 1, &power(watts));
     }
-    let before = measured(&stand).before;
+    let before = measured(&stand).unsteered;
     assert_eq!(before.readings, 3);
     assert_eq!(before.peak, Some(Watts(7900.0)));
     let ramp = before.ramp_watts_per_second.unwrap();
@@ -279,7 +279,7 @@ fn peaks_and_ramps_are_told_apart_by_whether_a_job_is_steered() {
         bmc.tells(&mut stand, 1, &power(watts));
     }
     let told = measured(&stand);
-    assert_eq!(told.before, before);
+    assert_eq!(told.unsteered, before);
     assert_eq!(
         (told.steered.readings, told.steered.peak),
         (3, Some(Watts(6300.0)))
@@ -318,7 +318,7 @@ fn a_reading_that_is_old_wrong_or_no_reading_is_none() {
         bmc.tells(&mut stand, 1, &nonsense);
         let told = measured(&stand);
         assert_eq!(
-            (told.power, told.cap, told.alarm),
+            (told.power, told.bmc_limit, told.alarm),
             (None, None, None),
             "{nonsense}"
         );
@@ -331,7 +331,7 @@ fn a_reading_that_is_old_wrong_or_no_reading_is_none() {
     fs::create_dir(&bmc.path).unwrap();
     stand.pass(2.0);
     assert_eq!(measured(&stand).power, None);
-    assert_eq!(measured(&stand).before.readings, 2);
+    assert_eq!(measured(&stand).unsteered.readings, 2);
     stand.stop();
 }
 
@@ -382,7 +382,7 @@ fn from_the_bmc_to_the_caps_with_a_bmc_that_fails_in_between() {
     look(&mut stand);
     let now = measured(&stand);
     assert_eq!(now.power, Some(Watts(6204.0)));
-    assert_eq!(now.cap, Some(Watts(9500.0)));
+    assert_eq!(now.bmc_limit, Some(Watts(9500.0)));
     assert_eq!((now.supplies, now.failed), (Some(2), Some(0)));
     let mut job = stand.train();
     stand.play_into_steering(&mut job);

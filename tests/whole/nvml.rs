@@ -56,7 +56,7 @@ fn a_node_that_is_let_go_of_stays_closed_while_its_job_runs() {
     let (mut stand, mut job) = steering();
     let clients = |stand: &Stand| stand.rig.hardware().nvidia().clients();
     assert_eq!(clients(&stand), 1);
-    stand.command(&Command::Restore { device: None });
+    stand.command(&Command::Release { device: None });
     stand.pass(2.0);
     for _ in 0..40 {
         assert_eq!(clients(&stand), 0);
@@ -82,7 +82,7 @@ fn one_gpu_that_is_let_go_of_can_be_reset_while_others_are_read() {
     const RESET: usize = 3;
     let (mut stand, mut job) = steering();
     let device = Some(stand.device(RESET).address);
-    stand.command(&Command::Restore { device });
+    stand.command(&Command::Release { device });
     stand.pass(2.0);
     let open = |stand: &Stand| {
         let gpus = stand.rig.hardware().nvidia().gpus.clone();
@@ -126,7 +126,7 @@ fn a_limit_that_somebody_else_enforces_is_told() {
         .hardware()
         .inject(LIMITED, Fault::Enforced(enforced));
     stand.play_until(&mut job, "lower limit", |stand| {
-        stand.device(LIMITED).enforced == Some(enforced)
+        stand.device(LIMITED).in_force == Some(enforced)
     });
     stand.play(&mut job, 20);
     stand.assert_rules();

@@ -96,7 +96,7 @@ fn a_budget_in_the_file_is_kept_from_the_start_and_by_a_reload() {
         .ledger()
         .lower_budget(Watts(4800.0), Duration::from_secs(1));
     stand.reload(&format!("{}caps.budget = 4800.0\n", quick("gpu-realloc")));
-    wait_for("reload", || stand.status().node.budget == Watts(4800.0));
+    wait_for("reload", || stand.status().gpus.budget == Watts(4800.0));
     stand.finish();
     assert!(stand.sum() <= Watts(4800.0), "{}", stand.sum());
     stand.play(&mut job, 20);
@@ -129,7 +129,7 @@ fn a_bad_file_in_the_middle_of_an_adjustment_changes_nothing() {
     });
     let status = stand.status();
     assert_eq!(
-        (status.node.policy.as_str(), status.node.budget),
+        (status.node.policy.as_str(), status.gpus.budget),
         ("gpu-realloc", Watts(5600.0))
     );
     let adjustments = status.totals.adjustments;
@@ -179,7 +179,7 @@ fn a_stop_waits_for_a_slow_device_and_not_for_one_that_hangs() {
 #[test]
 fn switched_to_observe_it_gives_everything_back() {
     let (mut stand, mut job) = steering(&quick("gpu-realloc"));
-    stand.reload(&quick("gpu-realloc").replace("\"steer\"", "\"observe\""));
+    stand.reload(&quick("gpu-realloc").replace("\"on\"", "\"observe\""));
     wait_for("reload", || stand.status().node.mode == Mode::Observe);
     stand.finish();
     stand.pass(1.0);
@@ -199,7 +199,7 @@ fn switched_to_observe_it_gives_everything_back() {
 #[test]
 fn caps_that_were_restored_by_hand_stay_until_they_are_resumed() {
     let (mut stand, mut job) = steering(&quick("gpu-realloc"));
-    stand.command(&Command::Restore { device: None });
+    stand.command(&Command::Release { device: None });
     stand.pass(1.5);
     assert!(stand.is_back(), "{:?}", stand.held());
     assert!((0..DEVICES).all(|device| stand.rig.hardware().releases(device) > 0));

@@ -17,7 +17,7 @@ use crate::stand::{GPUS, SOON, Stand, quick, quick_with_switch, wait_for};
 const ANSWERED: Duration = Duration::from_secs(5);
 
 fn release(device: Option<String>) -> Command {
-    Command::Restore { device }
+    Command::Release { device }
 }
 
 /// A node of NVIDIA GPUs, with what sysfs shows of them.
@@ -255,7 +255,7 @@ fn a_reload_that_leaves_the_budget_as_it_is_counts_while_gpus_are_released() {
     let mut stand = Stand::clocked(&(quick("gpu-realloc") + BUDGET));
     stand.command(&release(None));
     stand.pass(3.0);
-    stand.reload(&(quick("gpu-realloc").replace("\"steer\"", "\"observe\"") + BUDGET));
+    stand.reload(&(quick("gpu-realloc").replace("\"on\"", "\"observe\"") + BUDGET));
     stand.pass(1.0);
     let said = stand.said();
     assert!(said.contains("configuration read anew"), "{said}");

@@ -93,7 +93,7 @@ fn a_lease_that_ends_falls_to_the_safe_budget() {
 
 #[test]
 fn a_lease_sets_the_mode_and_another_controller_waits_for_its_end() {
-    let mut stand = Stand::clocked(&quick("gpu-realloc").replace("\"steer\"", "\"observe\""));
+    let mut stand = Stand::clocked(&quick("gpu-realloc").replace("\"on\"", "\"observe\""));
     let mut job = stand.train();
     let on = r#"{"controller": "dps", "seconds": 3600, "mode": "on"}"#;
     assert_eq!(put(&stand, on).0, 200);

@@ -8,8 +8,8 @@ fn device(index: usize, role: &str) -> Value {
     json!({
         "name": format!("gpu{index}"), "address": format!("0000:{:02x}:00.0", 5 + index),
         "model": "Simulated GPU", "uuid": format!("GPU-{index}"),
-        "serial": format!("SN{index}"), "backend": "sim", "state": "ours", "role": role, "job": "llama",
-        "found": 700.0, "cap": 650.0 + n, "enforced": 650.0 + n, "floor": 200.0, "ceiling": 750.0,
+        "serial": format!("SN{index}"), "backend": "sim", "state": "litd", "role": role, "job": "llama",
+        "found": 700.0, "cap": 650.0 + n, "in_force": 650.0 + n, "floor": 200.0, "ceiling": 750.0,
         "power": 640.5 - n, "energy": 1.5e7 + n, "temperature": 71.25 + n, "clock": 1.755e9,
         "power_limited": true, "throttled": false, "lead": 12.5 * n, "busy": 0.875,
         "plan": {"locked": 1.41e9, "needs": 512.5, "degree": 1.0 + n / 10.0},
@@ -20,7 +20,7 @@ fn device(index: usize, role: &str) -> Value {
 pub fn status() -> Status {
     let host = json!({
         "name": "cpu0", "address": "cpu0", "model": "Simulated CPU", "backend": "sim",
-        "state": "ours", "role": "host", "floor": 100.0, "ceiling": 400.0, "throttled": false,
+        "state": "litd", "role": "host", "floor": 100.0, "ceiling": 400.0, "throttled": false,
     });
     let job = json!({
         "name": "llama", "uid": 1000, "state": "adjusting", "why": "gpu1 waits",
@@ -36,10 +36,10 @@ pub fn status() -> Status {
     serde_json::from_value(json!({
         "build": {"version": "0.1.0", "configuration": "00c0ffee00c0ffee"}, "uptime_seconds": 100.5, "simulated": true,
         "node": {
-            "mode": "steer", "policy": "gpu-realloc", "budget": 1400.0, "caps": 1301.0,
-            "power": 1280.0, "summary": "steering",
+            "mode": "on", "policy": "gpu-realloc", "summary": "steering",
             "lease": {"controller": "fleet", "remaining_seconds": 42.5},
         },
+        "gpus": {"budget": 1400.0, "caps": 1301.0, "power": 1280.0},
         "devices": [device(0, "straggler"), device(1, "leader"), host],
         "jobs": [job],
         "totals": {

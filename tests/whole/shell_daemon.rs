@@ -209,7 +209,7 @@ fn a_dead_daemons_sockets_and_lock_are_no_obstacle() {
 #[test]
 fn restore_after_a_daemon_has_nothing_to_do_twice() {
     let rig = rig();
-    start(&rig, "mode = \"steer\"").kill();
+    start(&rig, "mode = \"on\"").kill();
     let caps = |rig: &Rig| -> Vec<_> {
         let hardware = rig.hardware();
         (0..10)
@@ -234,15 +234,15 @@ fn restore_after_a_daemon_has_nothing_to_do_twice() {
 #[test]
 fn a_reload_takes_a_good_file_and_refuses_a_bad_one() {
     let rig = rig();
-    let daemon = start(&rig, "mode = \"steer\"\npolicy = \"gpu-red\"");
-    let bad = rig.config("mode = \"steer\"\npolicy = \"gpu-blue\"");
+    let daemon = start(&rig, "mode = \"on\"\npolicy = \"gpu-red\"");
+    let bad = rig.config("mode = \"on\"\npolicy = \"gpu-blue\"");
     daemon.reload(&bad).unwrap();
     wait_for("refusal", || {
         daemon.stderr().contains(": policy: unknown variant")
     });
     assert_eq!(status(&rig).node.policy, "gpu-red");
     let good = rig
-        .config("mode = \"steer\"\npolicy = \"gpu-realloc\"")
+        .config("mode = \"on\"\npolicy = \"gpu-realloc\"")
         .replace("[state]", "[log]\nlevel = \"debug\"\n[state]")
         .replace("127.0.0.1:0", "off");
     daemon.reload(&good).unwrap();

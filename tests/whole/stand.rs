@@ -45,7 +45,7 @@ pub fn hello(job: &str, gpu: usize) -> Hello {
 /// Adjusts early and often.
 pub fn quick(policy: &str) -> String {
     format!(
-        "mode = \"steer\"\npolicy = \"{policy}\"\nlaw.calibration.sampling_period = 1\n\
+        "mode = \"on\"\npolicy = \"{policy}\"\nlaw.calibration.sampling_period = 1\n\
          law.calibration.warm_up = 3\nlaw.detection.window = 1\n"
     )
 }

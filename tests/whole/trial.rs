@@ -115,7 +115,7 @@ fn a_node_that_gains_is_told_so_and_goes_on_with_the_balanced_caps() {
 
 #[test]
 fn an_a_a_trial_moves_no_cap_and_shows_zero() {
-    let config = configuration("gpu-realloc", 0.0).replace("\"steer\"", "\"observe\"");
+    let config = configuration("gpu-realloc", 0.0).replace("\"on\"", "\"observe\"");
     let mut stand = Stand::clocked(&config);
     let mut job = stand.train();
     stand.play(&mut job, 10);

@@ -168,12 +168,12 @@ fn a_reload_that_changes_a_knob_with_the_budget_or_the_mode_enforces_both() {
         "{}{law}caps.budget = 4000.0\n",
         quick("gpu-realloc")
     ));
-    wait_for("reload", || stand.status().node.budget == Watts(4000.0));
+    wait_for("reload", || stand.status().gpus.budget == Watts(4000.0));
     stand.finish();
     stand.pass(2.0);
     assert!(stand.sum() <= Watts(4000.0), "{:?}", stand.held());
-    stand.reload(&quick("gpu-realloc").replace("\"steer\"", "\"observe\""));
-    wait_for("reload", || stand.status().node.budget == Watts(5600.0));
+    stand.reload(&quick("gpu-realloc").replace("\"on\"", "\"observe\""));
+    wait_for("reload", || stand.status().gpus.budget == Watts(5600.0));
     stand.finish();
     stand.pass(3.0);
     assert!(stand.is_back(), "{:?}\n{}", stand.held(), stand.said());
@@ -214,7 +214,7 @@ fn a_cap_that_somebody_sets_between_a_write_and_its_reading_back_stays() {
 
 #[test]
 fn a_budget_that_is_accepted_is_enforced_where_litd_only_observes() {
-    let config = quick("gpu-realloc").replace("\"steer\"", "\"observe\"");
+    let config = quick("gpu-realloc").replace("\"on\"", "\"observe\"");
     let mut stand = Stand::clocked(&config);
     let budget = Command::SetBudget {
         watts: Some(Watts(4000.0)),

@@ -28,14 +28,14 @@ pub enum Command {
         /// The cap.
         watts: Watts,
     },
-    /// Gives caps back and lets go: of one device, or of all. Answered within 5 s, once every
+    /// Restores caps and closes every handle: of one device, or of all. Answered within 5 s, once every
     /// handle is closed, or with why one is not. Nothing is steered there until `Resume`, or until
-    /// the device is taken back as configured.
-    Restore {
+    /// the device is resumed as configured.
+    Release {
         /// The device's address; absent: all.
         device: Option<String>,
     },
-    /// Steers again what `Restore`, a foreign change or a fault has stopped, from the caps as
+    /// Steers again what `Release`, a foreign change or a fault has stopped, from the caps as
     /// they are now.
     Resume {
         /// The device's address; absent: all.

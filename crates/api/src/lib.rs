@@ -31,9 +31,9 @@ pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
 pub use stacks::{GoodStack, OffStack, STACKS_VERSION, Stacks, StacksFile};
 pub use status::{
-    AnnouncedJob, BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, JobState, JobStatus,
-    LeaseStatus, Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus, RankStatus, Status,
-    Totals,
+    AnnouncedJob, BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, GpusStatus, JobState,
+    JobStatus, LeaseStatus, Limiter, Mode, NodePeaks, NodePower, NodeStatus, PlanStatus,
+    RankStatus, Status, Totals,
 };
 pub use trace::{
     Datagrams, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces,

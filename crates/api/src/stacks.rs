@@ -36,7 +36,7 @@ pub struct OffStack {
     pub software: String,
     /// The reason, in words.
     pub reason: String,
-    /// Whether it is off for everybody, and not only for the users whose jobs came to harm.
+    /// Whether it is off for everybody, and not only for the users whose jobs it slowed down.
     #[serde(default)]
     pub for_all: bool,
 }

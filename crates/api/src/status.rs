@@ -17,6 +17,8 @@ pub struct Status {
     pub simulated: bool,
     /// The node.
     pub node: NodeStatus,
+    /// All GPUs of the node together.
+    pub gpus: GpusStatus,
     /// All devices: GPUs first, then CPU sockets.
     pub devices: Vec<DeviceStatus>,
     /// All jobs, by name.
@@ -42,8 +44,7 @@ pub struct BuildInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Has released all devices: none is open, and caps are restored, or where `caps.on_exit` leaves
-    /// them.
+    /// Has closed all devices: caps are restored, or where `caps.on_exit` leaves them.
     Off,
     /// Measures, diagnoses, predicts; writes only to keep a budget that is set.
     Observe,
@@ -51,7 +52,7 @@ pub enum Mode {
     /// What a node does is one of the others.
     Canary,
     /// Moves caps.
-    #[serde(alias = "on")]
+    #[serde(rename = "on")]
     Steer,
 }
 
@@ -63,7 +64,7 @@ impl Mode {
             Self::Off => "off",
             Self::Observe => "observe",
             Self::Canary => "canary",
-            Self::Steer => "steer",
+            Self::Steer => "on",
         }
     }
 }
@@ -109,6 +110,26 @@ pub struct NodeStatus {
     pub lease: Option<LeaseStatus>,
     /// The policy's name.
     pub policy: String,
+    /// To whose jobs steering has done harm: those users' jobs are not steered until `litctl resume`.
+    #[serde(default)]
+    pub harm: Option<String>,
+    /// Whether foreign changes were found, so that the node is only observed until it is resumed.
+    #[serde(default)]
+    pub yielded: bool,
+    /// Unmanaged GPUs, by PCI address: they are on the bus, but their driver came up after litd had looked for
+    /// devices. Within a budget each counts with the highest cap of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmanaged: Vec<String>,
+    /// Power of the node as a whole, where its BMC tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<NodePower>,
+    /// A line for people.
+    pub summary: String,
+}
+
+/// All GPUs of the node together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpusStatus {
     /// The most that all GPU caps may add up to.
     pub budget: Watts,
     /// The watts by which CPU sockets' limits have been lowered: GPU caps may add up to this much more
@@ -119,24 +140,9 @@ pub struct NodeStatus {
     pub caps: Watts,
     /// Power of all GPUs; absent if any can't tell.
     pub power: Option<Watts>,
-    /// To whose jobs steering has done harm: those users' jobs are not steered until `litctl resume`.
-    #[serde(default)]
-    pub harm: Option<String>,
-    /// Whether foreign changes were found, so that the node is only observed until it is resumed.
-    #[serde(default)]
-    pub yielded: bool,
-    /// GPUs, by PCI address, that are on the bus and not litd's: their driver came up after litd had looked
-    /// for devices. Within a budget each counts with the highest cap of the others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unmanaged: Vec<String>,
-    /// Power of the node as a whole, where its BMC tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured: Option<NodePower>,
-    /// A line for people.
-    pub summary: String,
 }
 
-impl NodeStatus {
+impl GpusStatus {
     /// The most that all GPU caps may add up to now, in words: the budget, and the watts that CPU sockets lend.
     #[must_use]
     pub fn allowance(&self) -> String {
@@ -155,7 +161,7 @@ pub struct NodePower {
     /// The node's power.
     pub power: Option<Watts>,
     /// The BMC's limit on it.
-    pub cap: Option<Watts>,
+    pub bmc_limit: Option<Watts>,
     /// Inlet temperature.
     pub inlet: Option<Celsius>,
     /// Power supplies that are there.
@@ -164,15 +170,18 @@ pub struct NodePower {
     pub failed: Option<u32>,
     /// Why the node is short of power, if it is: no cap rises.
     pub alarm: Option<String>,
-    /// Power of all other parts than GPUs and CPUs: the 99.9th percentile of the readings; absent before five
-    /// minutes' worth of them, unless configured.
+    /// Power that litd subtracts from the node's budget for parts other than GPUs and CPUs: the 99.9th percentile of
+    /// the readings, or `node.reserve` if that is more; before it is measured, a lower bound, or absent.
     pub reserve: Option<Watts>,
-    /// The node's budget, if configured.
+    /// Whether that power is neither measured nor configured yet.
+    #[serde(default)]
+    pub reserve_unknown: bool,
+    /// The node's budget: the lower one of `node.budget` and the BMC's limit.
     pub budget: Option<Watts>,
-    /// The part of it that is left to the GPUs.
-    pub bound: Option<Watts>,
+    /// The GPUs' part of it; where their floors add up to more, that sum.
+    pub left_to_gpus: Option<Watts>,
     /// Peaks while no job was steered.
-    pub before: NodePeaks,
+    pub unsteered: NodePeaks,
     /// Peaks while one was.
     pub steered: NodePeaks,
 }
@@ -223,11 +232,14 @@ impl DeviceRole {
 #[serde(rename_all = "lowercase")]
 pub enum DeviceState {
     /// litd may move its cap.
+    #[serde(rename = "litd")]
     Ours,
     /// A foreign cap is in force: the device is left alone until an administrator resumes it.
     Foreign,
     /// An administrator has released the device: it is left alone until `litctl resume`.
     Released,
+    /// litd is off, and has closed all devices.
+    Closed,
     /// The device refuses, lies or does not answer: it is left alone until resumed, and counted with the most that
     /// it may hold.
     Faulty,
@@ -238,9 +250,10 @@ impl DeviceState {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Ours => "ours",
+            Self::Ours => "litd",
             Self::Foreign => "foreign",
             Self::Released => "released",
+            Self::Closed => "closed",
             Self::Faulty => "faulty",
         }
     }
@@ -253,6 +266,7 @@ pub enum Limiter {
     /// The cap: more power would make the GPU faster.
     Power,
     /// A limit in force that is lower than its cap (firmware, BMC).
+    #[serde(rename = "lower_limit")]
     Enforced,
     /// The chip is too hot.
     Heat,
@@ -277,7 +291,7 @@ impl Limiter {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Power => "power",
-            Self::Enforced => "enforced",
+            Self::Enforced => "lower_limit",
             Self::Heat => "heat",
             Self::Memory => "memory",
             Self::Regulator => "regulator",
@@ -319,8 +333,8 @@ pub struct DeviceStatus {
     pub found: Option<Watts>,
     /// The cap it holds, as read last.
     pub cap: Option<Watts>,
-    /// The cap in force, where the driver tells.
-    pub enforced: Option<Watts>,
+    /// The limit in force, where the driver tells.
+    pub in_force: Option<Watts>,
     /// The lowest cap litd would set.
     pub floor: Watts,
     /// The highest.
@@ -529,8 +543,8 @@ mod tests {
         for role in [Idle, Straggler, Leader, Member, Host] {
             assert_eq!(json(role).as_deref(), Some(role.name()));
         }
-        use DeviceState::{Faulty, Foreign, Ours, Released};
-        for state in [Ours, Foreign, Released, Faulty] {
+        use DeviceState::{Closed, Faulty, Foreign, Ours, Released};
+        for state in [Ours, Foreign, Released, Closed, Faulty] {
             assert_eq!(json(state).as_deref(), Some(state.name()));
         }
         for state in [

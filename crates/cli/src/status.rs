@@ -46,15 +46,15 @@ fn page(out: &mut String, status: &Status) -> fmt::Result {
 }
 
 fn node(out: &mut String, status: &Status) -> fmt::Result {
-    let node = &status.node;
+    let (node, gpus) = (&status.node, &status.gpus);
     let mode = match node.mode {
-        Mode::Off => "off (all devices are released)",
+        Mode::Off => "off (all devices are closed)",
         Mode::Observe => {
             "observe (litd moves caps only to keep a budget, to restore them, or for an override)"
         }
         // Never what a node does.
         Mode::Canary => "canary",
-        Mode::Steer => "steer",
+        Mode::Steer => "on",
     };
     let version = format!("litd {}", status.build.version);
     let mut lines = vec![
@@ -65,20 +65,20 @@ fn node(out: &mut String, status: &Status) -> fmt::Result {
         ),
         format!(
             "caps {:.0} of a budget of {}, power {}",
-            node.caps,
-            node.allowance(),
-            watts(node.power)
+            gpus.caps,
+            gpus.allowance(),
+            watts(gpus.power)
         ),
         node.summary.clone(),
     ];
     lines.extend(node.mode_reason.clone());
     lines.extend(node.lease.as_ref().map(litd_api::LeaseStatus::in_words));
-    lines.extend(node.measured.as_ref().map(chassis));
+    lines.extend(node.power.as_ref().map(node_power));
     paragraph(out, &version, &lines)
 }
 
 /// The node's power, and the part left to the GPUs.
-fn chassis(told: &NodePower) -> String {
+fn node_power(told: &NodePower) -> String {
     let source = told.source.as_deref().unwrap_or("its BMC");
     let mut text = match told.power {
         Some(power) => format!("the node draws {power:.0} ({source})"),
@@ -87,12 +87,19 @@ fn chassis(told: &NodePower) -> String {
     if let Some(budget) = told.budget {
         text.push_str(&format!(" of {budget:.0}"));
     }
-    match (told.budget, told.reserve, told.bound) {
-        (Some(_), Some(reserve), Some(bound)) => text.push_str(&format!(
-            "; {reserve:.0} of it is not GPU or CPU, {bound:.0} is left to the GPUs"
-        )),
-        (Some(_), ..) => text.push_str("; nothing is bound by that before the rest is measured"),
-        _ => {}
+    if told.budget.is_some() {
+        let subtracts = match (told.reserve, told.reserve_unknown) {
+            (Some(reserve), false) => format!("{reserve:.0}"),
+            (Some(reserve), true) => format!("{reserve:.0} (at least: not measured yet)"),
+            (None, _) => "0 W (not measured yet; node.reserve would set it)".to_owned(),
+        };
+        let leaves = match told.left_to_gpus {
+            Some(left) => format!("leaves {left:.0} to the GPUs"),
+            None => "does not know yet what that leaves to the GPUs".to_owned(),
+        };
+        text.push_str(&format!(
+            "; litd subtracts {subtracts} for parts other than GPUs and CPUs, and {leaves}"
+        ));
     }
     if let Some(inlet) = told.inlet {
         text.push_str(&format!("; inlet {inlet:.0}"));
@@ -174,32 +181,35 @@ fn row(device: &DeviceStatus) -> String {
 
 /// Remarks on a device for which the table has no column.
 fn remarks(device: &DeviceStatus) -> Vec<String> {
-    let resume = format!("`litctl resume {}` steers it again", device.name);
+    let resume = format!("`litctl resume {}` takes it back", device.name);
     let state = match device.state {
         DeviceState::Ours => None,
         DeviceState::Foreign => Some(format!(
-            "somebody else changed its cap, so it is left alone; {resume}"
+            "somebody else changed its cap, so litd leaves it alone; {resume}"
         )),
-        DeviceState::Released => Some(format!("released; {resume}")),
+        DeviceState::Released => Some(format!("released: closed and left alone; {resume}")),
+        // The first lines say why litd is off, and until when.
+        DeviceState::Closed => None,
         DeviceState::Faulty => Some(format!(
-            "it refuses, lies or does not answer, so it is left alone (litctl events); {resume}, and so does a \
-             minute of good answers where it was only silent"
+            "faulty: it refused a cap, did not keep it, or did not answer (`litctl events` has which), so litd leaves \
+             it alone; mend it, then {resume}. A GPU that had only stopped answering is taken back by itself after \
+             it has answered for a minute or more"
         )),
     };
     let opted_out = device
         .opted_out
         .then(|| "its job opted out: it is not steered until the job ends".to_owned());
-    let enforced = device
-        .enforced
+    let in_force = device
+        .in_force
         .zip(device.cap)
-        .filter(|(enforced, cap)| enforced < cap)
-        .map(|(enforced, cap)| format!("the driver enforces {enforced:.0}, not {cap:.0}"));
+        .filter(|(in_force, cap)| in_force < cap)
+        .map(|(in_force, cap)| format!("{in_force:.0} is in force, less than its cap of {cap:.0}"));
     let throttled = throttled(device).map(|what| format!("{what}: it gets no more power"));
     let ailing = device
         .ailing_since
-        .map(|_| "look at this hardware: it needs more than the others (litctl events)".into());
+        .map(|_| "inspect this hardware: its cap was above the median of its job's GPUs for many hours (`litctl events`)".into());
     let plan = device.plan.as_ref().map(planned);
-    [state, opted_out, enforced, throttled, ailing, plan]
+    [state, opted_out, in_force, throttled, ailing, plan]
         .into_iter()
         .flatten()
         .collect()
@@ -336,18 +346,26 @@ mod tests {
     #[test]
     fn what_the_node_draws_is_told_with_what_that_leaves() {
         let mut told = NodePower::default();
-        assert_eq!(chassis(&told), "the node's power is not known from its BMC");
+        assert_eq!(
+            node_power(&told),
+            "the node's power is not known from its BMC"
+        );
         told.source = Some("redfish".to_owned());
         (told.power, told.budget) = (Some(Watts(7123.4)), Some(Watts(8000.0)));
-        let unknown = "the node draws 7123 W (redfish) of 8000 W; nothing is bound by that before \
-                       the rest is measured";
-        assert_eq!(chassis(&told), unknown);
-        (told.reserve, told.bound) = (Some(Watts(1500.0)), Some(Watts(5900.0)));
+        told.reserve_unknown = true;
+        let unknown = "the node draws 7123 W (redfish) of 8000 W; litd subtracts 0 W (not measured \
+                       yet; node.reserve would set it) for parts other than GPUs and CPUs, and does \
+                       not know yet what that leaves to the GPUs";
+        assert_eq!(node_power(&told), unknown);
+        (told.reserve, told.left_to_gpus) = (Some(Watts(1500.0)), Some(Watts(5900.0)));
+        let least = "litd subtracts 1500 W (at least: not measured yet) for parts";
+        assert!(node_power(&told).contains(least));
+        told.reserve_unknown = false;
         told.alarm = Some("power supply PS2: Critical".to_owned());
-        let known = "the node draws 7123 W (redfish) of 8000 W; 1500 W of it is not GPU or CPU, \
-                     5900 W is left to the GPUs; short of power, no cap rises: power supply PS2: \
+        let known = "the node draws 7123 W (redfish) of 8000 W; litd subtracts 1500 W for parts \
+                     other than GPUs and CPUs, and leaves 5900 W to the GPUs; short of power, no cap rises: power supply PS2: \
                      Critical";
-        assert_eq!(chassis(&told), known);
+        assert_eq!(node_power(&told), known);
     }
 
     #[test]
@@ -363,13 +381,16 @@ mod tests {
             let remarks = remarks(&device).join("");
             assert!(remarks.contains("`litctl resume gpu0`"), "{remarks}");
         }
+        // litd is off, and refuses to resume a device.
+        device.state = DeviceState::Closed;
+        assert_eq!(remarks(&device), Vec::<String>::new());
         device.state = DeviceState::Ours;
-        (device.cap, device.enforced) = (Some(Watts(700.0)), Some(Watts(650.0)));
+        (device.cap, device.in_force) = (Some(Watts(700.0)), Some(Watts(650.0)));
         (device.throttled, device.limiter) = (true, Limiter::Memory);
         assert_eq!(
             remarks(&device),
             [
-                "the driver enforces 650 W, not 700 W",
+                "650 W is in force, less than its cap of 700 W",
                 "the heat of its memory throttles it: it gets no more power"
             ]
         );

@@ -1,8 +1,8 @@
 //! The daemon's state at one moment, for people and for metrics.
 
 use litd_api::{
-    BuildInfo, DeviceRole, DeviceStatus, JobState, JobStatus, Mode, NodeStatus, RankStatus, Status,
-    Totals,
+    BuildInfo, DeviceRole, DeviceState, DeviceStatus, GpusStatus, JobState, JobStatus, Mode,
+    NodeStatus, RankStatus, Status, Totals,
 };
 use litd_policies::{Controller, Policy, State};
 use litd_power::Reading;
@@ -12,6 +12,7 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::devices::limits::limiter;
+use crate::devices::standing::Standing;
 use crate::job::Job;
 use crate::store::Store;
 
@@ -31,6 +32,7 @@ impl<S: Store> Core<S> {
             uptime_seconds: (self.now - self.started).as_secs_f64(),
             simulated: self.is_simulated(),
             node: self.node_status(),
+            gpus: self.gpus_status(),
             devices: self
                 .devices
                 .iter()
@@ -58,8 +60,6 @@ impl<S: Store> Core<S> {
     fn node_status(&self) -> NodeStatus {
         let policy = self.policy();
         let (mode, mode_reason) = self.mode_and_why();
-        let gpus = || self.devices.gpus();
-        let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
         NodeStatus {
             mode: match policy {
                 Policy::Observe if mode == Mode::Steer => Mode::Observe,
@@ -68,15 +68,21 @@ impl<S: Store> Core<S> {
             mode_reason,
             lease: self.authority.lease_status(self.now),
             policy: policy.name().to_owned(),
-            budget: self.gpu_budget(),
-            lent: self.lent(),
-            caps: self.caps_on_gpus(),
-            power: gpus().map(power).sum(),
             harm: self.trials.harm(),
             yielded: self.condition.yielded.is_some(),
             unmanaged: self.unmanaged.iter().cloned().collect(),
-            measured: self.node_told(),
+            power: self.node_told(),
             summary: self.summary(),
+        }
+    }
+
+    fn gpus_status(&self) -> GpusStatus {
+        let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
+        GpusStatus {
+            budget: self.gpu_budget(),
+            lent: self.lent(),
+            caps: self.caps_on_gpus(),
+            power: self.devices.gpus().map(power).sum(),
         }
     }
 
@@ -177,7 +183,11 @@ impl<S: Store> Core<S> {
             serial: identity.serial.clone(),
             model: identity.model.clone(),
             backend: identity.backend.clone(),
-            state: unit.standing.state(),
+            state: match unit.standing {
+                // Nobody has released it: litd is off.
+                Standing::Released(it) if it.by_mode => DeviceState::Closed,
+                standing => standing.state(),
+            },
             opted_out: unit.opted_out,
             role: match job {
                 _ if !unit.is_gpu() => DeviceRole::Host,
@@ -187,7 +197,7 @@ impl<S: Store> Core<S> {
             job: unit.job.clone(),
             found: unit.found,
             cap: self.actuator.held(device).filter(|_| !let_go),
-            enforced: reading.enforced,
+            in_force: reading.enforced,
             floor: limits.floor,
             ceiling: limits.ceiling,
             power: reading.power,

@@ -66,7 +66,7 @@ fn mode(text: &str) -> Result<Mode, &'static str> {
         "off" => Ok(Mode::Off),
         "observe" => Ok(Mode::Observe),
         "canary" => Ok(Mode::Canary),
-        "on" | "steer" => Ok(Mode::Steer),
+        "on" => Ok(Mode::Steer),
         _ => Err("must be off, observe, canary or on"),
     }
 }

@@ -26,7 +26,7 @@ impl History {
             Some((device.address.clone(), device.lead_per_kernel?.0))
         };
         self.moments.push_back(Moment {
-            power: status.node.power.map_or(f64::NAN, |power| power.0),
+            power: status.gpus.power.map_or(f64::NAN, |power| power.0),
             leads: status.devices.iter().filter_map(lead).collect(),
         });
         if self.moments.len() > KEPT {

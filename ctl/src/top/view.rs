@@ -91,9 +91,9 @@ impl<'a> View<'a> {
         first.push(Span::raw(format!(" {}", node.summary)));
         let second = format!(
             " caps {:.0} of {}, power {}",
-            node.caps,
-            node.allowance(),
-            or_dash(node.power, |power| format!("{power:.0}")),
+            status.gpus.caps,
+            status.gpus.allowance(),
+            or_dash(status.gpus.power, |power| format!("{power:.0}")),
         );
         Paragraph::new(vec![Line::from(first), Line::raw(second)])
     }
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn a_small_terminal_shows_all_that_matters() {
         let lines = screen(&node(&samples::status()), 80, 24);
-        assert!(lines[0].contains("SIMULATED") && lines[0].contains("gpu-realloc, steer"));
+        assert!(lines[0].contains("SIMULATED") && lines[0].contains("gpu-realloc, on"));
         assert!(lines[1].contains("caps 5600 W of 5600 W, power 5321 W"));
         assert!(lines[2].contains("train adjusting  512 ms, 1.95/s, 1 in 10 is profiled"));
         let straggler = line(&lines, "> gpu4");
@@ -483,7 +483,7 @@ mod tests {
         let mut bare = samples::status();
         bare.devices.clear();
         bare.jobs.clear();
-        bare.node.power = None;
+        bare.gpus.power = None;
         for status in [samples::status(), bare] {
             let node = node(&status);
             for width in [1, 2, 20, 79, 80, 99, 100, 101, 300] {

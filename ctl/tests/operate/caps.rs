@@ -48,7 +48,7 @@ fn every_device_is_listed_with_what_it_may_hold_and_holds() {
     assert!(table.starts_with("SIMULATED"), "{table}");
     assert_eq!(table.lines().count(), 2 + 10, "{table}");
     let gpu3 = table.lines().find(|line| line.starts_with("gpu3")).unwrap();
-    for part in ["0000:35:00.0", "700 W", "300 W", "750 W", "ours"] {
+    for part in ["0000:35:00.0", "700 W", "300 W", "750 W", "litd"] {
         assert!(gpu3.contains(part), "{gpu3}");
     }
     let listed: Value = serde_json::from_str(&node.text(&["caps", "--json"])).unwrap();

@@ -35,7 +35,7 @@ const BLOCKING: Watts = Watts(75.0);
 /// The GPU that gets hot: the slow one of the first pipeline's first stage.
 const HOT: usize = 4;
 
-const CONFIG: &str = "mode = \"steer\"\npolicy = \"gpu-realloc\"\n\
+const CONFIG: &str = "mode = \"on\"\npolicy = \"gpu-realloc\"\n\
     law.calibration.sampling_period = 1\nlaw.calibration.warm_up = 3\nlaw.detection.window = 1\n\
     sampling.converged_period = 2\ntrial.hold_out = 0.0\n";
 

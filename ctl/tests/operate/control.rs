@@ -50,19 +50,20 @@ fn status_shows_node_devices_and_jobs() {
     let expected = "\
 SIMULATED: no number below is of a real node
 litd 0.1.0
-  mode steer, policy gpu-realloc, up 3 d 4 h
+  mode on, policy gpu-realloc, up 3 d 4 h
   caps 5600 W of a budget of 5600 W, power 5321 W
   1 job, adjusting
 
 device     cap   power   temp     clock       lead busy %  role       state
-gpu0     680 W   658 W  64 °C  1850 MHz    8.00 ms   98.0  leader     ours
+gpu0     680 W   658 W  64 °C  1850 MHz    8.00 ms   98.0  leader     litd
 ";
     assert!(text.starts_with(expected), "{text}");
     for line in [
-        "gpu4     740 W   715 W  81 °C  1850 MHz          0   98.0  straggler  ours",
+        "gpu4     740 W   715 W  81 °C  1850 MHz          0   98.0  straggler  litd",
         "gpu5     680 W   658 W  64 °C  1850 MHz    7.50 ms   98.0  member     foreign",
-        "cpu1     350 W   210 W      -         -          -      -  host       ours",
-        "gpu5: somebody else changed its cap, so it is left alone; `litctl resume gpu5`",
+        "cpu1     350 W   210 W      -         -          -      -  host       litd",
+        "gpu5: somebody else changed its cap, so litd leaves it alone; `litctl resume",
+        "gpu5` takes it back",
         "gpu6: heat throttles it: it gets no more power",
         "gpu7: a plan has its clock locked to 1850 MHz, which needs a cap of 512 W; it",
         "can't hold that: 1.08 times as slow",
@@ -132,11 +133,11 @@ fn changes_are_sent_as_commands_and_what_was_done_is_printed() {
         ),
         (
             &["restore"],
-            json!({ "command": "restore", "device": null }),
+            json!({ "command": "release", "device": null }),
         ),
         (
             &["restore", "GPU3"],
-            json!({ "command": "restore", "device": address }),
+            json!({ "command": "release", "device": address }),
         ),
         (&["resume"], json!({ "command": "resume", "device": null })),
         (
@@ -207,7 +208,7 @@ fn without_an_argument_nothing_is_changed() {
         daemon.text(&["budget"]),
         "budget 5600 W, caps add up to 5600 W\n  train: 5600 W\n"
     );
-    assert_eq!(daemon.text(&["policy"]), "gpu-realloc (mode steer)\n");
+    assert_eq!(daemon.text(&["policy"]), "gpu-realloc (mode on)\n");
     let said: Value = serde_json::from_str(&daemon.text(&["budget", "--json"])).unwrap();
     assert_eq!(said, json!({ "budget": 5600.0, "caps": 5600.0 }));
     let asked = daemon.asked();

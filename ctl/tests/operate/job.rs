@@ -20,7 +20,7 @@ use crate::LITCTL;
 const SOON: Duration = Duration::from_secs(20);
 
 /// Adjusts early and often.
-const CONFIG: &str = "mode = \"steer\"\npolicy = \"gpu-realloc\"\n\
+const CONFIG: &str = "mode = \"on\"\npolicy = \"gpu-realloc\"\n\
     law.calibration.sampling_period = 1\nlaw.calibration.warm_up = 3\nlaw.detection.window = 1\n";
 
 /// A daemon on a node where processes are in the control groups that a test says.

@@ -17,7 +17,7 @@ use crate::LITCTL;
 /// The power that the node may draw without a lease.
 const SAFE: f64 = 4800.0;
 
-const CONFIG: &str = "mode = \"steer\"\npolicy = \"gpu-realloc\"\ncaps.safe_budget = 4800\n";
+const CONFIG: &str = "mode = \"on\"\npolicy = \"gpu-realloc\"\ncaps.safe_budget = 4800\n";
 
 /// A daemon on a node, and a ConfigMap.
 pub struct Node {
@@ -135,7 +135,7 @@ fn a_config_map_rules_until_it_or_who_reads_it_is_gone() {
     node.write("mode = \"observe\"\nbudget = 5000\n[nodes.n17]\nmode = \"on\"\nbudget = 5400\n");
     let follower = node.follow();
     node.wait_for("the lease", |it| it["budget"] == 5400.0);
-    assert_eq!(node.lease()["mode"], "steer");
+    assert_eq!(node.lease()["mode"], "on");
     node.pass(3);
     assert!((5300.0..=5400.0).contains(&node.sum()), "{}", node.sum());
     // Changed while it is followed.

@@ -25,7 +25,7 @@ RANKS = 8
 DLRM = SHARED / "traces" / "param_dlrm_v100x8"
 
 CONFIG = """
-mode = "steer"
+mode = "on"
 policy = "gpu-red"
 law.calibration.sampling_period = 1
 law.calibration.warm_up = 3

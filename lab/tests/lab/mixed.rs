@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// What the demo has: see `litlab demo --help`.
 const CONFIG: &str = r#"
-mode = "steer"
+mode = "on"
 policy = "cpu-slosh"
 [caps]
 budget = 5600.0

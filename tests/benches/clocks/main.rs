@@ -169,7 +169,7 @@ fn main() -> Outcome<()> {
     let rig = Rig::new(&Scenario::builtin("default")?, 1)?;
     let library = rig.install_nvml()?;
     let config = format!(
-        "mode = \"steer\"\npolicy = \"observe\"\n[clocks]\nper_second = 10000\nper_minute = 1000000\n\
+        "mode = \"on\"\npolicy = \"observe\"\n[clocks]\nper_second = 10000\nper_minute = 1000000\n\
          [hardware]\namd = \"off\"\ncpus = false\n\
          nvml_library = \"{}\"\n",
         library.display()

@@ -44,7 +44,7 @@ const WITHOUT: usize = 30;
 /// Every sample leads to an adjustment, whatever came before: nothing is level, nothing settles. That
 /// takes the paper's law with steps that never shrink. The model law has converged after a few.
 const CONFIG: &str = r#"
-mode = "steer"
+mode = "on"
 policy = "gpu-realloc"
 [caps]
 budget = 4800.0

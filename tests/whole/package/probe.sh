@@ -53,7 +53,7 @@ until_true 10 has_job
 say started "$(show ActiveState) $(show Result)"
 say observing "$(litctl status --json | grep --only-matching '"mode": *"[a-z]*"' | head -n 1)"
 say observed_caps "$(caps)"
-sed --in-place 's/^mode = .*/mode = "steer"/' /etc/litd/litd.toml
+sed --in-place 's/^mode = .*/mode = "on"/' /etc/litd/litd.toml
 systemctl reload litd.service
 until_true 20 is_steering
 say steered "$(caps)"

@@ -5,7 +5,7 @@ node=/run/litd-rig
 hardware_start() {
   mkdir -p "$node" /etc/litd
   cat >/etc/litd/litd.toml <<CONFIG
-mode = "steer"
+mode = "on"
 policy = "gpu-realloc"
 [law.calibration]
 warm_up = 5

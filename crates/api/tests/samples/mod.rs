@@ -1,8 +1,8 @@
 //! A possible status: eight GPUs, two sockets, one job.
 
 use litd_api::{
-    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, Event, EventKind, JobState,
-    JobStatus, Limiter, Mode, NodeStatus, PlanStatus, RankStatus, Status, Totals,
+    BuildInfo, Counter, DeviceRole, DeviceState, DeviceStatus, Event, EventKind, GpusStatus,
+    JobState, JobStatus, Limiter, Mode, NodeStatus, PlanStatus, RankStatus, Status, Totals,
 };
 use litd_units::{Celsius, Hertz, Millis, Watts};
 
@@ -31,15 +31,17 @@ pub fn status() -> Status {
             mode_reason: None,
             lease: None,
             policy: "gpu-realloc".into(),
+            harm: None,
+            yielded: false,
+            unmanaged: Vec::new(),
+            power: None,
+            summary: "1 job, adjusting".into(),
+        },
+        gpus: GpusStatus {
             budget: Watts(5600.0),
             lent: Watts::ZERO,
             caps: Watts(5600.0),
             power: Some(Watts(5321.0)),
-            harm: None,
-            yielded: false,
-            unmanaged: Vec::new(),
-            measured: None,
-            summary: "1 job, adjusting".into(),
         },
         devices: devices.collect(),
         jobs: vec![job()],
@@ -77,7 +79,7 @@ fn gpu(number: u32) -> DeviceStatus {
         job: Some("train".into()),
         found: Some(Watts(700.0)),
         cap: Some(Watts(if is_straggler { 740.0 } else { 680.0 })),
-        enforced: None,
+        in_force: None,
         floor: Watts(450.0),
         ceiling: Watts(750.0),
         power: Some(Watts(if is_straggler { 715.0 } else { 658.0 })),

@@ -43,7 +43,7 @@ impl<S: Store> Core<S> {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
             Command::SetCap { device, watts } => self.ask_cap(uid, &device, watts),
-            Command::Restore { device } => self.let_go(device.as_deref()),
+            Command::Release { device } => self.let_go(device.as_deref()),
             Command::Resume { device } => self.resume(device.as_deref()),
             Command::StartTrial {
                 job,
@@ -347,7 +347,7 @@ fn in_words(command: &Command) -> String {
         Command::SetBudget { watts: None } => "budget as configured".to_owned(),
         Command::SetPolicy { policy } => format!("policy {policy:?}"),
         Command::SetCap { device, watts } => format!("cap of {device:?} {watts}"),
-        Command::Restore { device } => {
+        Command::Release { device } => {
             format!("release {}", device.as_deref().unwrap_or("everything"))
         }
         Command::Resume { device } => {

@@ -517,15 +517,16 @@ impl<S: Store> Core<S> {
         Some(NodePower {
             source: fresh.map(|it| it.source.clone()),
             power: fresh.and_then(|it| it.power),
-            cap: fresh.and_then(|it| it.cap),
+            bmc_limit: fresh.and_then(|it| it.cap),
             inlet: fresh.and_then(|it| it.inlet),
             supplies: fresh.and_then(|it| it.supplies),
             failed: fresh.and_then(|it| it.failed),
             alarm: self.node_alarm().map(str::to_owned),
             reserve: self.reserve(),
+            reserve_unknown: self.lacks_reserve(),
             budget: self.node_limit(),
-            bound: self.node.bound,
-            before: self.node.before.peaks(),
+            left_to_gpus: self.node.bound,
+            unsteered: self.node.before.peaks(),
             steered: self.node.steered.peaks(),
         })
     }

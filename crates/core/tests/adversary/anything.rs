@@ -244,7 +244,7 @@ impl History {
         let device = (!all).then(|| format!("gpu{gpu}"));
         let command = match self.rng.chance(0.5) {
             true if !all => release(gpu),
-            true => Command::Restore { device },
+            true => Command::Release { device },
             false => Command::Resume { device },
         };
         // Whether it is refused is litd's affair.

@@ -37,7 +37,7 @@ fn missing_after(seconds: f64, happens: fn(&mut Node)) -> (u64, u64) {
 #[test]
 fn caps_go_back_without_a_log() {
     let (missing, lost) = missing_after(3600.0, |node| {
-        node.command(Command::Restore { device: None }).unwrap();
+        node.command(Command::Release { device: None }).unwrap();
         node.pass(10.0);
         let device = None;
         node.command(Command::Resume { device }).unwrap();

@@ -23,7 +23,7 @@ fn unmanaged_under_a_nodes_budget() {
     let mut node = under_a_nodes_budget(5000.0, 7, 600.0);
     node.event(Event::Unmanaged(["0000:f1:00.0".to_owned()].into()));
     node.pass(30.0);
-    let told = node.status().node;
+    let told = node.status().gpus;
     let sum = node.sum() + 700.0;
     assert!(sum <= 4500.0 || told.caps > told.budget, "{sum} of 4500 W");
 }
@@ -38,7 +38,7 @@ fn released_and_reset_under_a_nodes_budget() {
     node.is_reset(3);
     node.is_reset(4);
     node.pass(60.0);
-    let told = node.status().node;
+    let told = node.status().gpus;
     assert!(
         node.sum() <= 4100.0 || told.caps > told.budget,
         "{} of 4100 W",
@@ -99,7 +99,7 @@ fn bursts() {
         told_by_bmc(&mut node, each * 8.0 + 1500.0, None);
         node.pass(3.0);
     }
-    let told = node.status().node;
+    let told = node.status().gpus;
     assert!(node.sum() <= 4100.0, "{} {:?}", node.sum(), told.budget);
 }
 
@@ -172,7 +172,7 @@ fn reads_fail_under_a_nodes_budget() {
     node.pass(5.0);
     node.is_reset(3);
     node.pass(60.0);
-    let told = node.status().node;
+    let told = node.status().gpus;
     assert!(
         node.sum() <= 4100.0 || told.caps > told.budget,
         "{} {:?} {:?}",
@@ -191,7 +191,7 @@ fn room_is_made_for_gpu3(mut node: Node) {
     node.pass(60.0);
     let others = node.sum() - node.gpus[3].cap.0;
     assert!(others + 690.0 <= 4100.0, "{:?}", node.caps());
-    let told = node.status().node;
+    let told = node.status().gpus;
     assert!(told.caps.0 >= others + 690.0 && told.caps <= told.budget);
     assert!(told.budget.0 <= 4100.0);
     node.gpus[3].power = Watts(90.0);

@@ -41,7 +41,7 @@ fn unmanaged_gpu_is_told() {
     let mut node = Node::under(2000.0, found_at(7, 700.0));
     node.event(Event::Unmanaged(["0000:f1:00.0".to_owned()].into()));
     node.pass(20.0);
-    let told = node.status().node;
+    let told = node.status().gpus;
     let holds = node.sum() + 700.0;
     assert!(
         holds <= 2000.0 || told.caps > told.budget,
@@ -64,7 +64,7 @@ fn reload_after_a_fault() {
     config.caps.budget = Some(Watts(2000.0));
     node.event(Event::Reloaded(Box::new(config)));
     node.pass(30.0);
-    node.holds_at_most(node.status().node.budget.0);
+    node.holds_at_most(node.status().gpus.budget.0);
 }
 
 /// Drivers do not take writes for some seconds, just when the budget comes down.

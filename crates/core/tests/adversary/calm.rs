@@ -15,7 +15,7 @@ pub fn check(history: &mut History) -> Result<(), String> {
     let status_text = format!("{:?}", status.devices);
     history.node.note(&format!(
         "budget {}, GPUs {}, {}: {status_text}",
-        status.node.budget, status.node.caps, status.node.summary
+        status.gpus.budget, status.gpus.caps, status.node.summary
     ));
     budget_is_kept(history, &status)?;
     nobody_is_foreign_without_a_hand(history, &status)?;
@@ -41,12 +41,14 @@ fn budget_is_kept(history: &History, status: &Status) -> Result<(), String> {
         return Ok(());
     }
     let sum = history.node.sum();
-    let (budget, told) = (status.node.budget.0, status.node.caps.0);
+    let (budget, told) = (status.gpus.budget.0, status.gpus.caps.0);
     let least = history.node.least(status);
     ensure(sum <= budget.max(least) + EPSILON, || {
         format!("GPUs hold {sum} of {budget} W, and could hold {least} W")
     })?;
-    let released = |it: &litd_api::DeviceStatus| it.state == DeviceState::Released;
+    let released = |it: &litd_api::DeviceStatus| {
+        matches!(it.state, DeviceState::Released | DeviceState::Closed)
+    };
     let says_so = told > budget + EPSILON || status.devices.iter().any(released);
     ensure(sum <= budget + EPSILON || says_so, || {
         format!("GPUs hold {sum} of {budget} W, and status says {told} W")

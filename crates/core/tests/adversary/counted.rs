@@ -9,7 +9,7 @@ use crate::node::{Node, budget, observing};
 
 /// Whether status says that the budget is exceeded.
 fn not_kept(node: &Node) -> bool {
-    let told = node.status().node;
+    let told = node.status().gpus;
     told.caps > told.budget
 }
 

@@ -64,7 +64,7 @@ fn what_can_not_be_held_is_said() {
             true => {
                 node.kill_switch(true);
                 node.pass(20.0);
-                let told = node.status().node;
+                let told = node.status().gpus;
                 assert!(told.caps >= Watts(5600.0), "status says {}", told.caps);
                 node.above_on_exit()
             }

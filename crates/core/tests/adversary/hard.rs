@@ -244,7 +244,7 @@ impl Hard {
             .collect();
         self.node.note(&format!(
             "budget {}, GPUs {}, {}: {states:?}",
-            status.node.budget, status.node.caps, status.node.summary
+            status.gpus.budget, status.gpus.caps, status.node.summary
         ));
         let off = status.node.mode == Mode::Off;
         let caps = &self.node.config.caps;
@@ -260,14 +260,16 @@ impl Hard {
                 })
                 .sum();
             let sum = self.node.sum();
-            let (budget, told) = (status.node.budget.0, status.node.caps.0);
+            let (budget, told) = (status.gpus.budget.0, status.gpus.caps.0);
             ensure(self.released || sum <= budget.max(least) + EPSILON, || {
                 format!(
                     "GPUs hold {sum} of {budget} W, and could hold {least} W: {states:?}",
                     states = self.node.caps()
                 )
             })?;
-            let released = |it: &litd_api::DeviceStatus| it.state == DeviceState::Released;
+            let released = |it: &litd_api::DeviceStatus| {
+                matches!(it.state, DeviceState::Released | DeviceState::Closed)
+            };
             let says_so = told > budget + EPSILON || status.devices.iter().any(released);
             ensure(sum <= budget + EPSILON || says_so, || {
                 format!("GPUs hold {sum} of {budget} W, and status says {told} W")
@@ -315,8 +317,9 @@ impl Hard {
         if !off && !has_budget {
             for ((gpu, past), it) in self.node.gpus.iter().zip(&self.pasts).zip(&status.devices) {
                 let back = past.natural.iter().any(|it| (it - gpu.cap.0).abs() < 1e-6);
-                let by_node = status.node.measured.is_some();
-                ensure(back || by_node || it.state == DeviceState::Released, || {
+                let by_node = status.node.power.is_some();
+                let closed = matches!(it.state, DeviceState::Released | DeviceState::Closed);
+                ensure(back || by_node || closed, || {
                     format!(
                         "no budget, and {} ({:?}) holds {}, found {:?}",
                         it.name, it.state, gpu.cap, it.found
@@ -464,7 +467,7 @@ impl Hard {
         let device = (!all).then(|| format!("gpu{gpu}"));
         let command = match self.rng.chance(0.5) {
             true if !all => release(gpu),
-            true => Command::Restore { device },
+            true => Command::Release { device },
             false => Command::Resume { device },
         };
         let _ = self.node.command(command);

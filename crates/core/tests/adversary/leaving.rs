@@ -45,7 +45,7 @@ fn released_without_room_is_said() {
 #[test]
 fn released_without_room_all() {
     released_without_room(OnExit::Restore, |node| {
-        node.command(Command::Restore { device: None }).unwrap();
+        node.command(Command::Release { device: None }).unwrap();
         node.pass(20.0);
     });
 }
@@ -131,7 +131,7 @@ fn two_released_again_higher_budget() {
         let mut config = node.config.clone();
         config.caps.budget = Some(Watts(2300.0));
         node.reload(config);
-        node.command(Command::Restore { device: None }).unwrap();
+        node.command(Command::Release { device: None }).unwrap();
         node.pass(20.0);
     });
 }
@@ -176,7 +176,7 @@ fn off_holds_then_release_all() {
     node.kill_switch(true);
     node.pass(10.0);
     node.holds_at_most(2400.0);
-    node.command(Command::Restore { device: None }).unwrap();
+    node.command(Command::Release { device: None }).unwrap();
     node.pass(20.0);
     node.holds_at_most(2400.0);
 }
@@ -236,7 +236,7 @@ fn off_holds_beside_an_unmanaged_then_release_all() {
     node.kill_switch(true);
     node.pass(10.0);
     node.holds_at_most(1700.0);
-    node.command(Command::Restore { device: None }).unwrap();
+    node.command(Command::Release { device: None }).unwrap();
     node.pass(20.0);
     node.holds_at_most(1700.0);
 }
@@ -249,7 +249,7 @@ fn off_holds_beside_a_foreign_then_release_all() {
     node.pass(5.0);
     node.kill_switch(true);
     node.pass(10.0);
-    node.command(Command::Restore { device: None }).unwrap();
+    node.command(Command::Release { device: None }).unwrap();
     node.pass(20.0);
     node.holds_at_most(2400.0);
 }

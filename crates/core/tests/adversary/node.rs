@@ -72,7 +72,7 @@ pub fn lease(watts: f64, seconds: f64) -> Command {
 
 pub fn release(gpu: usize) -> Command {
     let device = Some(format!("gpu{gpu}"));
-    Command::Restore { device }
+    Command::Release { device }
 }
 
 impl Node {

@@ -80,7 +80,7 @@ fn nobody_has_his_own_power_taken_for_the_rest_of_the_nodes() {
 
 /// The reserve that a node's status tells.
 fn told(node: &Node) -> Option<f64> {
-    let measured = node.status().node.measured;
+    let measured = node.status().node.power;
     measured.and_then(|it| it.reserve).map(|it| it.0)
 }
 

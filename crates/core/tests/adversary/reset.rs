@@ -65,7 +65,7 @@ fn released_and_reset_is_told() {
     node.pass(5.0);
     node.by_others(3, 700.0);
     node.pass(60.0);
-    let told = node.status().node;
+    let told = node.status().gpus;
     assert!(
         node.sum() <= BUDGET || told.caps > told.budget,
         "GPUs hold {} W, status says {} of {}",

@@ -92,7 +92,7 @@ impl Smooth {
             2 => budget(watts),
             3 => Command::SetBudget { watts: None },
             4 => release(gpu),
-            5 => Command::Restore { device: None },
+            5 => Command::Release { device: None },
             6 => Command::Resume { device: None },
             _ => Command::SetCap {
                 device: format!("gpu{gpu}"),
@@ -133,7 +133,7 @@ impl Smooth {
     fn check(&mut self) -> Result<(), String> {
         let status = self.node.status();
         let now = self.node.now;
-        self.budgets.push((now, status.node.budget.0));
+        self.budgets.push((now, status.gpus.budget.0));
         self.budgets.retain(|it| now < it.0 + COMES_INTO_FORCE);
         let allowed = self.budgets.iter().map(|it| it.1).fold(0.0, f64::max);
         let sum = self.node.sum();

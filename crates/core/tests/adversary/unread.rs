@@ -56,7 +56,7 @@ fn resume(node: &mut Node, name: &str) {
 
 fn let_go(node: &mut Node, name: &str) {
     let device = Some(name.to_owned());
-    node.command(Command::Restore { device }).unwrap();
+    node.command(Command::Release { device }).unwrap();
 }
 
 /// One socket is raised by hand while another one has not been read yet.

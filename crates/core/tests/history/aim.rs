@@ -200,7 +200,7 @@ impl World {
             Phase::Reload => self.reload_any(),
             Phase::Drain => {
                 let device = Some(address);
-                self.command(Command::Restore { device }, false);
+                self.command(Command::Release { device }, false);
                 let later = self.fates.between(3, 9) * SECOND;
                 self.after(later, Ev::Fault(Fault::Resume));
             }

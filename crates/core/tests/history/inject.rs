@@ -577,7 +577,7 @@ impl World {
             .filter(|it| it.name.starts_with("gpu"));
         let floors: Watts = gpus.map(|it| it.floor).sum();
         let lowest = self.least_kept(&status);
-        let now = status.node.budget;
+        let now = status.gpus.budget;
         let share = self.rng.unit();
         let device = self.rng.below(self.hw.len());
         let device = match self.rng.chance(0.7) {
@@ -602,7 +602,7 @@ impl World {
             Fault::PolicyChanged => Command::SetPolicy {
                 policy: setup::policy(&mut self.rng).name().to_owned(),
             },
-            Fault::Restore => Command::Restore { device },
+            Fault::Restore => Command::Release { device },
             Fault::Resume => Command::Resume { device },
             _ => Command::Forget,
         };

@@ -754,7 +754,7 @@ impl World {
             }
             Command::SetCap { .. } => self.ledger.reason = true,
             Command::SetPolicy { policy } => self.ledger.policy = policy.parse().ok(),
-            Command::Restore { device } => {
+            Command::Release { device } => {
                 for at in self.named(device.as_deref()) {
                     self.was_let_go(at);
                     self.hw[at].let_go_for_good = true;

@@ -47,7 +47,7 @@ impl World {
         if let_go.is_empty() {
             let device = self.rng.below(self.hw.len());
             let device = Some(self.hw[device].identity.address.clone());
-            self.command(Command::Restore { device }, false);
+            self.command(Command::Release { device }, false);
             let later = self.rng.between(500, 6000) * MILLI;
             return self.after(later, Ev::Fault(Fault::Returned));
         }
@@ -86,7 +86,7 @@ impl World {
                 self.was_let_go(device);
             }
             let hw = &self.hw[device];
-            if !hw.let_go || state == DeviceState::Released {
+            if !hw.let_go || matches!(state, DeviceState::Released | DeviceState::Closed) {
                 continue;
             }
             if self.rule.killed.is_some() {

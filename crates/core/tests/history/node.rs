@@ -163,7 +163,9 @@ impl World {
             let found = by_hand.or(device.found).unwrap_or(hw.range.highest);
             // A released GPU gets its default by a reset.
             let after = match device.state {
-                DeviceState::Released => hw.range_told.map_or(found, |it| found.max(it.default)),
+                DeviceState::Released | DeviceState::Closed => {
+                    hw.range_told.map_or(found, |it| found.max(it.default))
+                }
                 // Nor does anybody know what one holds whose driver tells no range.
                 _ if hw.range_told.is_none() || hw.range_unknown_since.is_some() => {
                     found.max(highest)
@@ -196,7 +198,7 @@ impl World {
         let Some(status) = self.status() else { return };
         let budgets = [self.config.node.budget, self.ledger.node.limit];
         let budget = budgets.into_iter().flatten().map(micro).min();
-        let measured = status.node.measured.as_ref().and_then(|it| it.reserve);
+        let measured = status.node.power.as_ref().and_then(|it| it.reserve);
         let reserves = [self.config.node.reserve, measured];
         let reserve = reserves.into_iter().flatten().map(micro).max();
         // As long as nobody knows what else draws, GPUs get no more than if nothing did.

@@ -104,7 +104,7 @@ fn tell(node: &mut Node, command: Command) {
 fn a_gpu_that_was_let_go_of_is_freed_once_and_then_left_alone() {
     let _beside = beside();
     let mut node = locked_after_all();
-    tell(&mut node, Command::Restore { device: None });
+    tell(&mut node, Command::Release { device: None });
     assert!(!node.is_locked());
     let progress = node.core.letting_go(None);
     assert_eq!(progress.stage, Stage::Done);
@@ -126,7 +126,7 @@ fn a_gpu_that_was_let_go_of_is_freed_once_and_then_left_alone() {
 fn a_gpu_that_was_let_go_of_is_freed_at_a_stop() {
     let _beside = beside();
     let mut node = locked_after_all();
-    tell(&mut node, Command::Restore { device: None });
+    tell(&mut node, Command::Release { device: None });
     node.wait(60);
     node.locks.push(LOCK);
     node.sound(Event::Stop);

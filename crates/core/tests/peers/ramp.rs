@@ -102,7 +102,7 @@ fn a_device_that_is_released_or_set_by_hand_waits_for_nothing() {
     let _beside = beside();
     let mut node = lowered();
     reload(&mut node, Some(2400.0));
-    let released = Command::Restore {
+    let released = Command::Release {
         device: Some(address(0)),
     };
     node.command(released, &mut |reply| reply).unwrap();

@@ -25,7 +25,7 @@ fn tell(node: &mut Node, readings: usize, each: f64) {
 }
 
 fn reserve(node: &Node) -> Watts {
-    node.status().node.measured.unwrap().reserve.unwrap()
+    node.status().node.power.unwrap().reserve.unwrap()
 }
 
 #[test]

@@ -218,7 +218,7 @@ impl World {
     /// Whether a CPU socket has lent watts that a job counts on: a budget of GPUs is taken from no other socket.
     fn lends(&self, device: usize, said: &Said) -> bool {
         let lent = said.found.is_some_and(|found| self.hw[device].cap < found);
-        let counts = self.status().is_some_and(|it| it.node.lent > Watts::ZERO);
+        let counts = self.status().is_some_and(|it| it.gpus.lent > Watts::ZERO);
         self.policy() == Policy::CpuSlosh && lent && counts
     }
 

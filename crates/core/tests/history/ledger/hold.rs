@@ -36,7 +36,7 @@ impl World {
     /// Whether a device was let go of only because litd is off, and is to stay within the safe budget.
     pub(super) fn is_held_off(&self, device: usize, said: &Said) -> bool {
         let by_mode = !self.hw[device].let_go;
-        said.state == DeviceState::Released && by_mode && self.left_within().is_some()
+        said.state == DeviceState::Closed && by_mode && self.left_within().is_some()
     }
 
     /// Whether a GPU's cap is one that litd may move while it leaves.
