@@ -10,7 +10,7 @@ use crate::control::{self, Socket};
 /// Needed before a GPU reset, a driver upgrade or a change of partition mode, which open handles
 /// prevent. Within 5 s litd answers that the GPUs are released, or why they are not. A job on a released GPU is
 /// only observed; its other GPUs keep their caps. litd takes the GPU back on `litctl resume`, when the
-/// GPU returns to the bus, when its driver is loaded anew, or after release.take_back_seconds.
+/// GPU returns to the bus, when its driver is loaded anew, or after release.resume_after_seconds.
 /// Root and litd's admin group may do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -133,7 +133,7 @@ pub struct Mitigation {
     /// Table II's "Power caps": the cap of every GPU at the start of gpu-realloc and cpu-slosh.
     pub initial_cap: Watts,
     /// Table II's "Power budget": what cpu-slosh moves from the CPUs, per GPU.
-    pub power_budget: Watts,
+    pub slosh_per_gpu: Watts,
     /// The most that one cap may rise in one adjustment, whatever the law asks for. Absent: as
     /// much as `max_adjustment`.
     pub max_rise: Option<Watts>,
@@ -145,7 +145,7 @@ impl Default for Mitigation {
             max_adjustment: Watts(15.0),
             scale: Scale::Global,
             initial_cap: Watts(700.0),
-            power_budget: Watts(20.0),
+            slosh_per_gpu: Watts(20.0),
             max_rise: None,
         }
     }
@@ -164,7 +164,7 @@ impl Mitigation {
 #[serde(deny_unknown_fields, default)]
 pub struct Model {
     /// The most that one cap changes in one adjustment, up or down.
-    pub max_step: Watts,
+    pub max_adjustment: Watts,
     /// By which part the iteration may become longer to save power, without prices.
     pub slowdown: f64,
     /// With prices what costs least is done, instead of what `slowdown` allows. They are the
@@ -175,11 +175,11 @@ pub struct Model {
     /// explains, are left alone.
     pub dead_band: f64,
     /// Samples after an adjustment after which the next is made however noisy they are.
-    pub most_samples: u32,
+    pub max_samples: u32,
     /// The part by which an adjustment must promise a shorter iteration, ...
-    pub least_speed: f64,
+    pub min_speed: f64,
     /// ... or less power, to be made.
-    pub least_power: f64,
+    pub min_power: f64,
 }
 
 impl Model {
@@ -192,13 +192,13 @@ impl Model {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            max_step: Watts(60.0),
+            max_adjustment: Watts(60.0),
             slowdown: 5e-4,
             prices: None,
             dead_band: 1e-3,
-            most_samples: 30,
-            least_speed: 5e-4,
-            least_power: 1.5e-3,
+            max_samples: 30,
+            min_speed: 5e-4,
+            min_power: 1.5e-3,
         }
     }
 }

@@ -189,7 +189,7 @@ impl Plan {
         }
         let (cpus, cpu_targets): (&[Cpu], _) = match policy {
             Policy::CpuSlosh => {
-                let wanted = knobs.power_budget * node.gpus.len() as f64;
+                let wanted = knobs.slosh_per_gpu * node.gpus.len() as f64;
                 (&node.cpus, cpu_targets(&node.cpus, wanted.min(headroom))?)
             }
             _ => (&[], Vec::new()),
@@ -271,7 +271,7 @@ fn check_powers(node: &Node, knobs: &Mitigation, budget: Option<Watts>) -> Resul
         ("max_adjustment", knobs.max_adjustment),
         ("max_rise", knobs.rise()),
         ("initial_cap", knobs.initial_cap),
-        ("power_budget", knobs.power_budget),
+        ("slosh_per_gpu", knobs.slosh_per_gpu),
     ];
     let draws = node.cpus.iter().map(|cpu| ("a CPU's draw", cpu.draw));
     let budget = budget.map(|budget| ("the budget", budget));
@@ -458,7 +458,7 @@ mod tests {
             };
             refused(&node(Watts(bad)), &Mitigation::default());
             let knobs = Mitigation {
-                power_budget: Watts(bad),
+                slosh_per_gpu: Watts(bad),
                 ..Mitigation::default()
             };
             refused(&node(Watts(150.0)), &knobs);

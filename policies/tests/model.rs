@@ -128,7 +128,7 @@ fn a_throttling_straggler_gets_no_power() {
 #[test]
 fn no_cap_changes_by_more_than_a_step() {
     let mut config = config(LAW);
-    config.model.max_step = Watts(12.0);
+    config.model.max_adjustment = Watts(12.0);
     let mut toy = Toy::with(Policy::GpuRealloc, config);
     toy.warm_up();
     for _ in 0..40 {

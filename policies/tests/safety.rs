@@ -331,7 +331,7 @@ impl Driven {
         let (config, plan) = (config(law), Self::plan(policy, budget));
         let most = match law {
             Law::Paper => config.mitigation.rise(),
-            Law::Model => config.model.max_step,
+            Law::Model => config.model.max_adjustment,
         };
         let mut hardware = plan.start().to_watts();
         hardware.resize(6, Watts(400.0));

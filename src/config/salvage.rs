@@ -164,8 +164,8 @@ fn hold_as_lines_say(text: &str, caps: &mut Caps) {
     }
 }
 
-/// Whether the file has "hold" as the value of an unknown key: of the known keys, only `caps.on_exit` and
-/// `jobs.on_stale` may have that value.
+/// Whether the file has "hold" as the value of an unknown key: of the known keys only `caps.on_exit` may have that
+/// value, and at `jobs.on_stale` it is a mistake for "keep".
 fn holds_by_another_name(text: &str) -> bool {
     text.lines().any(|line| match DeTable::parse(line) {
         Ok(table) => says_hold(table.get_ref()),
@@ -328,7 +328,7 @@ mod tests {
             format!("{restore}[law\n"),
             format!("#{}", HOLD.replace('\n', "\n#")) + "\n[[[\n",
             "caps = 5\n".to_owned(),
-            // A different key may have that value.
+            // At a different key that value says nothing of it.
             format!("nope = 1\n{restore}[jobs]\non_stale = \"hold\"\n"),
             format!("nope = 1\njobs.on_stale = \"hold\"\n{restore}"),
         ] {

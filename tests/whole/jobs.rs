@@ -35,7 +35,7 @@ fn a_silent_job_is_stale_and_its_caps_go_back() {
 
 #[test]
 fn a_silent_job_holds_its_caps_where_that_is_configured() {
-    let (mut stand, job) = steering("jobs.stale_seconds = 20.0\njobs.on_stale = \"hold\"\n");
+    let (mut stand, job) = steering("jobs.stale_seconds = 20.0\njobs.on_stale = \"keep\"\n");
     let held = stand.held();
     stand.pass(60.0);
     assert_eq!(stand.job_status("train").state, JobState::Stale);

@@ -299,7 +299,7 @@ fn a_reload_that_raises_floors_above_a_budget_is_refused_while_gpus_are_released
 
 #[test]
 fn a_gpu_is_taken_back_after_the_time_that_is_configured() {
-    let mut stand = Stand::clocked("release.take_back_seconds = 30\n");
+    let mut stand = Stand::clocked("release.resume_after_seconds = 30\n");
     stand.command(&release(Some("gpu1".to_owned())));
     stand.pass(28.0);
     assert_eq!(stand.not_ours(), [(1, DeviceState::Released)]);

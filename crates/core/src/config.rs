@@ -182,16 +182,16 @@ impl Default for Clocks {
 #[serde(deny_unknown_fields, default)]
 pub struct Release {
     /// Take the device back when it has returned (seen without opening it) or its driver was loaded anew.
-    pub take_back_on_return: bool,
+    pub resume_on_return: bool,
     /// Take it back after so many seconds; 0: never.
-    pub take_back_seconds: f64,
+    pub resume_after_seconds: f64,
 }
 
 impl Default for Release {
     fn default() -> Self {
         Self {
-            take_back_on_return: true,
-            take_back_seconds: 0.0,
+            resume_on_return: true,
+            resume_after_seconds: 0.0,
         }
     }
 }
@@ -213,7 +213,7 @@ pub struct Node {
 #[serde(rename_all = "lowercase")]
 pub enum OnStale {
     /// The caps stay for as long as the job is connected.
-    Hold,
+    Keep,
     /// The caps found are restored.
     Restore,
 }
@@ -264,15 +264,15 @@ pub struct Sampling {
     pub converged_period: u64,
     /// The share of a job's time that measuring iterations may take. Where it would take more, measured iterations
     /// are further apart, once three were measured.
-    pub most_overhead: f64,
+    pub max_overhead: f64,
     /// Warm-up is measured anew while any GPU's temperature has moved by more than this since it began: a GPU that
     /// is still warming up gets slower by itself, and caps would be blamed for it.
     pub steady_temperature: Kelvins,
     /// Mean iteration time that differs from that at convergence by more than this share brings
     /// the short period back.
-    pub drift_iteration_share: f64,
+    pub recheck_iteration_share: f64,
     /// A GPU's temperature that differs from that at convergence by more than this brings it back, too.
-    pub drift_temperature: Kelvins,
+    pub recheck_temperature: Kelvins,
 }
 
 impl Default for Sampling {
@@ -280,10 +280,10 @@ impl Default for Sampling {
         Self {
             profiler: UseOfProfilers::Auto,
             converged_period: 1000,
-            most_overhead: 0.01,
+            max_overhead: 0.01,
             steady_temperature: Kelvins(4.0),
-            drift_iteration_share: 0.02,
-            drift_temperature: Kelvins(8.0),
+            recheck_iteration_share: 0.02,
+            recheck_temperature: Kelvins(8.0),
         }
     }
 }

@@ -186,7 +186,7 @@ pub fn knobs(settings: &Settings, noise: (f64, f64)) -> Result<Vec<Knob>, Scenar
     }
     for watts in [10.0, 20.0, 30.0, 40.0, 50.0] {
         let set = move |s: &mut Settings, _: &mut Scenario| {
-            s.config.mitigation.power_budget = Watts(watts);
+            s.config.mitigation.slosh_per_gpu = Watts(watts);
         };
         vary("power budget", format!("{watts} W"), &set, Policy::CpuSlosh);
     }

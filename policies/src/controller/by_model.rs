@@ -135,7 +135,7 @@ impl Controller {
             // A cap that could not be raised again, because heat is unknown, is not lowered.
             let fall = match (gpu.temperature, gpu.slowdown) {
                 (None, Some(_)) => Watts::ZERO,
-                _ => knobs.max_step,
+                _ => knobs.max_adjustment,
             };
             Some((floor.max(gpu.cap - fall).min(most), most))
         };
@@ -153,7 +153,7 @@ impl Controller {
     /// The most that a cap may rise in one adjustment.
     fn rise(&self) -> Watts {
         let configured = self.config.mitigation.max_rise;
-        configured.unwrap_or(self.config.model.max_step)
+        configured.unwrap_or(self.config.model.max_adjustment)
     }
 
     fn adjust_by_model(

@@ -295,7 +295,7 @@ impl ModelLaw {
     pub(crate) fn is_ready(&self, gpus: &[GpuReading], knobs: &Model) -> bool {
         let x = self.relative(gpus);
         let worst = (0..x.len()).map(|gpu| self.estimate.deviation(gpu, &x));
-        worst.fold(0.0, f64::max) < knobs.dead_band || self.samples >= knobs.most_samples
+        worst.fold(0.0, f64::max) < knobs.dead_band || self.samples >= knobs.max_samples
     }
 
     /// How kernels follow power on the average GPU, where that is so little that caps can't
@@ -363,7 +363,7 @@ impl ModelLaw {
         let now: Watts = members.iter().map(|m| m.power).sum();
         let saved = 1.0 - target.powers.iter().copied().sum::<Watts>() / now;
         let least = if held { 2.0 } else { 1.0 };
-        let worth = -target.longer > least * knobs.least_speed || saved > least * knobs.least_power;
+        let worth = -target.longer > least * knobs.min_speed || saved > least * knobs.min_power;
         Proposal {
             caps: (0..gpus.len())
                 .map(|at| cap(at, target.powers[at]))

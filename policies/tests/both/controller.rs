@@ -425,5 +425,5 @@ fn the_defaults_are_those_of_table_ii() {
     assert_eq!(config.mitigation.max_adjustment, Watts(15.0));
     assert_eq!(config.mitigation.rise(), Watts(15.0));
     assert_eq!(config.mitigation.initial_cap, Watts(700.0));
-    assert_eq!(config.mitigation.power_budget, Watts(20.0));
+    assert_eq!(config.mitigation.slosh_per_gpu, Watts(20.0));
 }

@@ -264,7 +264,7 @@ impl Job {
         } else {
             short
         };
-        let most = config.sampling.most_overhead;
+        let most = config.sampling.max_overhead;
         self.ticks.overhead().spaced(wanted, most)
     }
 

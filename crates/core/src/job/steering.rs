@@ -76,7 +76,7 @@ impl<S: Store> Core<S> {
 
     /// A job has not been heard of for too long.
     pub(crate) fn grown_stale(&mut self, name: &str) {
-        let hold = self.config.jobs.on_stale == crate::config::OnStale::Hold;
+        let hold = self.config.jobs.on_stale == crate::config::OnStale::Keep;
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -459,11 +459,11 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let slower = job.ticks.drift(sampling.drift_iteration_share);
+        let slower = job.ticks.drift(sampling.recheck_iteration_share);
         if job.state() != Some(State::Converged) || job.watch.looks_closer() || job.lab.is_some() {
             return;
         }
-        let hotter = job.watch.has_changed(&heat, sampling.drift_temperature);
+        let hotter = job.watch.has_changed(&heat, sampling.recheck_temperature);
         let text = match (slower, hotter) {
             (Some(share), _) => format!(
                 "iterations take {:+.1} % against convergence: profiled more often again",

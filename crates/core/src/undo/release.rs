@@ -120,7 +120,7 @@ impl<S: Store> Core<S> {
         if self.stopping.is_some() {
             return;
         }
-        let back = self.config.release.take_back_seconds;
+        let back = self.config.release.resume_after_seconds;
         let mut returning = Vec::new();
         for device in 0..self.devices.iter().count() {
             let Some(let_go) = self
@@ -227,7 +227,7 @@ impl<S: Store> Core<S> {
     /// A released device has come back, from a reset or with another driver: it is taken back. No handle was
     /// opened to see that.
     pub(crate) fn returned(&mut self, DeviceId(device): DeviceId) {
-        if !self.config.release.take_back_on_return {
+        if !self.config.release.resume_on_return {
             return;
         }
         let Some(unit) = self.devices.get_mut(device) else {

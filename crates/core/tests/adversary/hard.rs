@@ -553,7 +553,7 @@ impl Hard {
                 }
             }
             4 => config.caps.answer_seconds = self.rng.pick(&[1.0, 5.0, 30.0]),
-            5 => config.release.take_back_seconds = self.rng.pick(&[0.0, 3.0, 20.0]),
+            5 => config.release.resume_after_seconds = self.rng.pick(&[0.0, 3.0, 20.0]),
             _ => config.caps.follow_seconds = self.rng.pick(&[1.0, 10.0]),
         }
         if config.caps.safe_budget.is_none() {

@@ -57,7 +57,7 @@ impl World {
         }
         self.seen.mark(Fault::Returned);
         // The configuration of that moment counts.
-        if self.config.release.take_back_on_return {
+        if self.config.release.resume_on_return {
             let hw = &mut self.hw[device];
             (hw.hold.returned, hw.let_go_for_good) = (true, false);
         }
@@ -76,7 +76,7 @@ impl World {
         let states = self.here.iter().copied().zip(&status.devices);
         let states: Vec<(usize, DeviceState)> = states.map(|(at, it)| (at, it.state)).collect();
         let release = self.config.release.clone();
-        let after = (release.take_back_seconds * 1e9) as i64;
+        let after = (release.resume_after_seconds * 1e9) as i64;
         for (device, state) in states {
             let hw = &self.hw[device];
             // A daemon that was not told itself may know of it from the one before.

@@ -41,18 +41,18 @@ const CHANGES: &[Change] = &[
     |rng, it, _| it.caps.follow_seconds = rng.pick(&[3.0, 5.0]),
     |rng, it, _| it.caps.follow_margin = rng.pick(&[0.05, 0.1]),
     |rng, it, _| it.caps.answer_seconds = rng.pick(&[3.0, 5.0]),
-    |rng, it, _| it.release.take_back_seconds = rng.pick(&[0.0, 6.0]),
-    |rng, it, _| it.release.take_back_on_return = rng.chance(0.8),
+    |rng, it, _| it.release.resume_after_seconds = rng.pick(&[0.0, 6.0]),
+    |rng, it, _| it.release.resume_on_return = rng.chance(0.8),
     |rng, it, hw| {
         let highest: Watts = hw.iter().map(|hw| hw.range.default).sum();
         it.node.budget = rng.chance(0.5).then(|| highest * (0.7 + 0.5 * rng.unit()));
     },
     |rng, it, _| it.node.reserve = rng.chance(0.5).then(|| Watts(rng.unit() * 500.0)),
     |rng, it, _| it.jobs.stale_seconds = rng.pick(&[5.0, 20.0]),
-    |rng, it, _| it.jobs.on_stale = rng.pick(&[OnStale::Hold, OnStale::Restore]),
+    |rng, it, _| it.jobs.on_stale = rng.pick(&[OnStale::Keep, OnStale::Restore]),
     |rng, it, _| it.jobs.reconnect_seconds = rng.pick(&[2.0, 6.0]),
     |rng, it, _| it.sampling.converged_period = rng.pick(&[0, 3, 10]),
-    |rng, it, _| it.sampling.drift_temperature = Kelvins(rng.pick(&[4.0, 8.0])),
+    |rng, it, _| it.sampling.recheck_temperature = Kelvins(rng.pick(&[4.0, 8.0])),
     |rng, it, _| it.settle.seconds = Some(rng.pick(&[0.0, 1.0, 3.0])),
     |rng, it, _| it.settle.iterations = rng.pick(&[0, 1, 3]),
     |rng, it, _| it.settle.cooling = rng.pick(&[Cooling::Air, Cooling::Liquid]),

@@ -248,7 +248,7 @@ fn of_policy(policy: Policy) -> Fallible<Vec<Knob>> {
     if policy == Policy::CpuSlosh {
         for watts in [10.0, 30.0, 50.0] {
             vary("power budget", format!("{watts} W"), &|it| {
-                it.config.mitigation.power_budget = Watts(watts);
+                it.config.mitigation.slosh_per_gpu = Watts(watts);
             });
         }
     }
