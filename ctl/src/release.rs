@@ -5,12 +5,12 @@ use litd_api::Command;
 use crate::Outcome;
 use crate::control::{self, Socket};
 
-/// Release GPUs: restore their caps and close every handle
+/// Release devices: restore their caps and close every handle
 ///
 /// Needed before a GPU reset, a driver upgrade or a change of partition mode, which open handles
-/// prevent. Within 5 s litd answers that the GPUs are released, or why they are not. A job on a released GPU is
-/// only observed; its other GPUs keep their caps. litd takes the GPU back on `litctl resume`, when the
-/// GPU returns to the bus, when its driver is loaded anew, or after release.resume_after_seconds.
+/// prevent. Within 5 s litd answers that the devices are released, or why they are not. A job on a released
+/// GPU is only observed; its other GPUs keep their caps. litd takes a device back on `litctl resume`, when
+/// the GPU returns to the bus, when its driver is loaded anew, or after release.resume_after_seconds.
 /// Root and litd's admin group may do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -24,7 +24,7 @@ pub struct Args {
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Which {
-    /// A GPU's name (gpu3) or address; CPU sockets can be named as well
+    /// A device's name (gpu3, cpu0) or address
     #[arg(long, value_name = "DEVICE")]
     gpu: Option<String>,
     /// All GPUs and CPU sockets

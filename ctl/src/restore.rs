@@ -7,9 +7,9 @@ use crate::control::{self, Socket};
 
 /// Another name of release, for one device or all
 ///
-/// Does the same as `litctl release`: restores caps, closes every handle, and leaves the devices alone
-/// until `litctl resume`. (If no daemon runs, use `litd restore`.) Root and litd's admin group may do
-/// this.
+/// Does the same as `litctl release`: restores caps, and closes the devices until `litctl resume`. To
+/// restore caps and keep the devices use `litctl policy observe`; if no daemon runs, `litd restore`.
+/// Root and litd's admin group may do this.
 #[derive(clap::Args)]
 pub struct Args {
     /// A device's name (gpu3) or address [default: all devices]

@@ -109,9 +109,9 @@ fn a_straggler_makes_clocks_slower_until_nothing_is_saved() {
     };
     let alone = lookup(&[]);
     assert_eq!(alone["plan"]["time"], 12);
-    let late = lookup(&["--until", "0.018"]);
+    let late = lookup(&["--straggler-seconds", "0.018"]);
     assert_eq!(late["plan"]["time"], 18);
-    assert_eq!(lookup(&["--until", "9"])["plan"]["time"], 24);
+    assert_eq!(lookup(&["--straggler-seconds", "9"])["plan"]["time"], 24);
     // No slower than planned, and what a clock takes is what counts.
     for report in [&alone, &late] {
         for step in report["stages"]["0"].as_array().unwrap() {
@@ -138,17 +138,20 @@ fn stragglers_that_change_nothing_are_explained() {
         String::from_utf8(output.stdout).unwrap()
     };
     // Six operations on the longest path, 1.9 ms each at the full clock.
-    let early = lookup("--until 0.01");
+    let early = lookup("--straggler-seconds 0.01");
     assert!(
         early.contains("A pipeline that takes 0.0100 s is not late: this one takes 0.0114 s"),
         "{early}"
     );
-    let late = lookup("--until 9");
+    let late = lookup("--straggler-seconds 9");
     assert!(
         late.contains("It is done before the straggler: beyond T*, 0.0240 s"),
         "{late}"
     );
-    for other in [&lookup("--until 0.018"), &lookup("--straggler 1")] {
+    for other in [
+        &lookup("--straggler-seconds 0.018"),
+        &lookup("--slowdown 1"),
+    ] {
         assert!(
             !other.contains("is not late") && !other.contains("is done before"),
             "{other}"
@@ -260,19 +263,19 @@ fn half_an_input_is_explained() {
                 "dag.csv",
                 "--spec",
                 "spec.json",
-                "--straggler",
+                "--slowdown",
                 "0",
             ],
             "must be 1 or more",
         ),
         (
-            "timeline --dag dag.csv --spec spec.json --svg x.svg --straggler 0.5"
+            "timeline --dag dag.csv --spec spec.json --svg x.svg --slowdown 0.5"
                 .split(' ')
                 .collect(),
             "must be 1 or more",
         ),
         (
-            "lookup --dag dag.csv --spec spec.json --until 0"
+            "lookup --dag dag.csv --spec spec.json --straggler-seconds 0"
                 .split(' ')
                 .collect(),
             "must be a number above 0",

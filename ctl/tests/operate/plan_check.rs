@@ -120,7 +120,7 @@ fn the_plans_that_litctl_writes_are_plans() {
         for (command, name, kind) in [
             (format!("frontier {common}"), "plan.json", "contract"),
             (
-                format!("lookup --straggler 1.1 {common}"),
+                format!("lookup --slowdown 1.1 {common}"),
                 "late.json",
                 "contract",
             ),

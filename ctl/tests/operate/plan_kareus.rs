@@ -187,15 +187,15 @@ fn what_is_wrong_is_said_with_its_place() {
 #[test]
 fn searches_are_judged_by_all_results() {
     let folder = folder(|it| it);
-    let report = json(folder.path(), &["--judge", "3"]);
+    let report = json(folder.path(), &["--compare-searches", "3"]);
     assert_eq!(report["seeds"].as_array().unwrap().len(), 3);
     assert_eq!(report["partitions"].as_array().unwrap().len(), 4);
-    let output = plan(folder.path(), &["--judge", "3"]);
+    let output = plan(folder.path(), &["--compare-searches", "3"]);
     let text = said(&output.stdout);
     for row in ["backward/attention", "beginning", "uncertainty"] {
         assert!(text.lines().any(|it| it.starts_with(row)), "{text}");
     }
-    let few = plan(folder.path(), &["--judge", "0"]);
+    let few = plan(folder.path(), &["--compare-searches", "0"]);
     assert!(!few.status.success());
 }
 

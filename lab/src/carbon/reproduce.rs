@@ -115,7 +115,7 @@ fn beside(groups: &[Group]) -> String {
 fn figure_5(study: &Study) -> Fallible<String> {
     let (profile, zone) = (&study.profiles[0], &study.zones[0]);
     let prices = Prices {
-        energy_per_kwh: study.scope.energy_price,
+        energy_per_kwh: study.scope.energy_per_kwh,
         gpu_hour: study.scope.gpu_hour,
     };
     let mut workload = Workload::new(profile, Tokens(20e9), prices);

@@ -57,7 +57,7 @@ pub struct Scope {
     /// Arrivals in the month for each number of tokens
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub offsets: u64,
+    pub arrivals: u64,
     /// Which kind of carbon intensity counts
     #[arg(
         long,
@@ -67,7 +67,7 @@ pub struct Scope {
     pub factor: Factor,
     /// What a kilowatt-hour costs if the trace has no prices (price_per_kwh)
     #[arg(long, value_name = "PRICE", default_value_t = 0.1, value_parser = price)]
-    pub energy_price: f64,
+    pub energy_per_kwh: f64,
     /// What an hour of a GPU costs, without its power
     #[arg(long, value_name = "PRICE", default_value_t = 2.0, value_parser = price)]
     pub gpu_hour: f64,
@@ -164,7 +164,7 @@ impl Study {
              half of the mean power and move the clock, the last window ends when all is trained. Cost per t: \
              what a tonne of avoided CO2e costs at {} per kWh and {} per GPU-hour, energy and time of training \
              together; waiting is free.\n",
-            self.scope.factor, self.scope.energy_price, self.scope.gpu_hour
+            self.scope.factor, self.scope.energy_per_kwh, self.scope.gpu_hour
         );
         text += &self.signals()?;
         let groups = self.groups()?;
@@ -176,7 +176,7 @@ impl Study {
             text += &format!("\n## {heading}\n\n{}", summary::table(group));
             text += &gap(group);
             if group.left_out > 0 {
-                let (left, all) = (group.left_out, self.scope.offsets);
+                let (left, all) = (group.left_out, self.scope.arrivals);
                 text += &format!(
                     "\n{left} of {all} arrivals are left out: a signal or a forecast that they need is missing.\n"
                 );
@@ -284,7 +284,7 @@ impl Study {
                 zone: zone.name.clone(),
                 billions: *billions,
                 episodes: Vec::new(),
-                left_out: self.scope.offsets as usize,
+                left_out: self.scope.arrivals as usize,
             })
             .collect();
         for ((case, _), episode) in jobs.iter().zip(done) {
@@ -296,7 +296,7 @@ impl Study {
 
     /// The arrivals of a job for which all is known that it needs.
     fn arrivals(&self, workload: &Workload, zone: &Zone) -> Fallible<Vec<Timestamp>> {
-        let mut arrivals = arrivals(self.month, workload.deadline, self.scope.offsets)?;
+        let mut arrivals = arrivals(self.month, workload.deadline, self.scope.arrivals)?;
         arrivals.retain(|arrival| zone.covers(*arrival, workload.deadline));
         match arrivals.is_empty() {
             true => Err(format!(
@@ -311,7 +311,7 @@ impl Study {
 
     fn prices(&self) -> Prices {
         Prices {
-            energy_per_kwh: self.scope.energy_price,
+            energy_per_kwh: self.scope.energy_per_kwh,
             gpu_hour: self.scope.gpu_hour,
         }
     }

@@ -47,7 +47,7 @@ pub struct Options {
     policy: Vec<Policy>,
     /// What a kilowatt-hour costs, for net values
     #[arg(long, value_name = "PRICE", default_value_t = 0.14, value_parser = price)]
-    kwh: f64,
+    energy_per_kwh: f64,
     /// What an hour of one GPU costs without its power, in the same currency
     #[arg(long, value_name = "PRICE", default_value_t = 2.5, value_parser = price)]
     gpu_hour: f64,
@@ -236,7 +236,7 @@ fn lines(nodes: &[Verdicts]) -> impl Iterator<Item = Line> {
 impl Options {
     fn settings(&self) -> Settings {
         let prices = Prices {
-            energy_per_kwh: self.kwh,
+            energy_per_kwh: self.energy_per_kwh,
             gpu_hour: self.gpu_hour,
         };
         let mut settings = Settings {

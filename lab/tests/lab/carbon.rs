@@ -54,7 +54,7 @@ fn a_study_leaves_tables_numbers_and_pictures_that_say_simulated() {
         "2030-05",
         "--billions",
         "1,2",
-        "--offsets",
+        "--arrivals",
         "6",
         "--out",
         shown,
@@ -138,7 +138,7 @@ fn a_study_of_a_measured_profile_names_it() {
         "2030-05",
         "--billions",
         "1",
-        "--offsets",
+        "--arrivals",
         "2",
         "--out",
         &out,
@@ -160,7 +160,7 @@ fn arrivals_for_which_something_is_missing_are_left_out_and_counted() {
     without(&forecast, "2030-05-01T");
     let out = folder.path().join("study");
     let study = |billions: &str| {
-        let args = "carbon study --month 2030-05 --offsets 31";
+        let args = "carbon study --month 2030-05 --arrivals 31";
         let mut args: Vec<&str> = args.split(' ').collect();
         args.extend(["--trace", &trace, "--forecast", &forecast]);
         args.extend(["--billions", billions, "--out", out.to_str().unwrap()]);
@@ -251,7 +251,7 @@ fn what_can_not_be_studied_is_refused() {
         "2030-06",
         "--billions",
         "1",
-        "--offsets",
+        "--arrivals",
         "1",
         "--out",
         out,
@@ -265,7 +265,7 @@ fn what_can_not_be_studied_is_refused() {
         "2030-05",
         "--billions",
         "900",
-        "--offsets",
+        "--arrivals",
         "1",
         "--out",
         out,
@@ -307,7 +307,7 @@ fn a_study_does_not_take_forecasts_of_others() {
             "2030-05",
             "--billions",
             "1",
-            "--offsets",
+            "--arrivals",
             "1",
             "--out",
             out.to_str().unwrap(),

@@ -79,7 +79,7 @@ fn overlap_saves_time_and_energy_beside_the_baselines() {
 #[test]
 fn judged_searches_are_held_against_every_candidate() {
     let folder = folder();
-    let text = plan(folder.path(), &["--judge", "1"]);
+    let text = plan(folder.path(), &["--compare-searches", "1"]);
     assert!(text.starts_with("SIMULATED: "), "{text}");
     let row = |name: &str| -> Vec<f64> {
         let row = text.lines().find_map(|it| it.strip_prefix(name)).unwrap();
@@ -110,7 +110,14 @@ fn a_gpu_that_is_not_the_simulated_one_is_refused() {
                   "matrix_rate": 312e12, "link_rate": 300e9}"#;
     std::fs::write(folder.path().join("gpu.json"), gpu).unwrap();
     let given = [
-        "plan", "kareus", "--job", "job.json", "--gpu", "gpu.json", "--judge", "1",
+        "plan",
+        "kareus",
+        "--job",
+        "job.json",
+        "--gpu",
+        "gpu.json",
+        "--compare-searches",
+        "1",
     ];
     let output = run(folder.path(), &given);
     let error = String::from_utf8(output.stderr).unwrap();

@@ -159,7 +159,7 @@ fn what_the_family_is_not_asked_for_is_refused() {
             &["--policy", "observe"][..],
             "is none of gpu-red, gpu-realloc, cpu-slosh",
         ),
-        (&["--kwh=-1"], "is no price"),
+        (&["--energy-per-kwh=-1"], "is no price"),
         (&["--draw", "1", "--draws", "2"], "cannot be used with"),
         (&["--node", "nowhere"], "lit-silicon"),
     ] {

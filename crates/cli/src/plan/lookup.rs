@@ -16,7 +16,7 @@ use crate::{Outcome, output};
 
 /// Choose the plan for a given time of the slowest pipeline
 ///
-/// Without --straggler and --until the plan is as fast as the pipeline can be; only computations
+/// Without --slowdown and --straggler-seconds the plan is as fast as the pipeline can be; only computations
 /// that nothing waits for are slower. With one of them, the pipeline may take as long as the
 /// slowest one (T'), but no longer than T*, beyond which a longer time saves nothing: T_opt =
 /// min(T*, T'). Every operation gets the slowest clock that is no slower than planned.
@@ -35,10 +35,10 @@ pub struct Args<C: Costs> {
 pub struct Straggler {
     /// How many times as long the slowest pipeline takes as this one at full clock, such as 1.2
     #[arg(long, value_name = "DEGREE", value_parser = degree)]
-    straggler: Option<f64>,
+    slowdown: Option<f64>,
     /// The same as a time: how long the slowest pipeline takes, in seconds
-    #[arg(long, value_name = "S", value_parser = super::positive, conflicts_with = "straggler")]
-    until: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = super::positive, conflicts_with = "slowdown")]
+    straggler_seconds: Option<f64>,
 }
 
 fn degree(text: &str) -> Result<f64, String> {
@@ -51,9 +51,9 @@ impl Straggler {
     /// When the slowest other pipeline is done, if one was named.
     pub fn time(&self, job: &Job) -> Option<Millis> {
         let by_degree = self
-            .straggler
+            .slowdown
             .map(|degree| job.full_speed(None).realised * degree);
-        by_degree.or(self.until.map(|seconds| Millis(1e3 * seconds)))
+        by_degree.or(self.straggler_seconds.map(|seconds| Millis(1e3 * seconds)))
     }
 }
 

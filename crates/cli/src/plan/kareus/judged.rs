@@ -1,4 +1,4 @@
-//! `plan kareus --judge`: searches of what is known completely, against that.
+//! `plan kareus --compare-searches`: searches of what is known completely, against that.
 
 use std::fmt::{self, Write as _};
 

@@ -101,7 +101,7 @@ pub struct Args<S: Source> {
     /// Make no plan: run the search with this many seeds, and report how much of the frontier of
     /// all results it finds, and how much less without each pass
     #[arg(long, value_name = "SEEDS", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    judge: Option<u32>,
+    compare_searches: Option<u32>,
     #[command(flatten)]
     source: S,
 }
@@ -177,7 +177,7 @@ struct PlanReport<'a> {
 pub fn run<S: Source>(args: &Args<S>, json: bool) -> Outcome {
     let workload: Workload = read(&args.job)?;
     let gpu = gpu(args.gpu.as_deref())?;
-    if let Some(seeds) = args.judge {
+    if let Some(seeds) = args.compare_searches {
         let job = Job::new(&workload)?;
         let (results, simulated) = args.source.everything(&job, &gpu)?;
         let power = results.static_power();
