@@ -266,3 +266,89 @@ impl<S: Store> Core<S> {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use litd_power::Reading;
+
+    use super::*;
+    use crate::devices::all::tests::device;
+
+    /// Two GPUs of 300 W to 700 W, and a CPU socket that was found with 350 W.
+    fn node() -> (Config, Vec<Device>) {
+        let mut config = Config::default();
+        config.caps.gpu_floor = Watts(300.0);
+        let mut socket = device(DeviceKind::Cpu, "cpu0");
+        socket.reading = Some(Reading {
+            cap: Watts(350.0),
+            ..Reading::default()
+        });
+        let gpu = |address: &str| device(DeviceKind::Gpu, address);
+        (
+            config,
+            vec![gpu("0000:05:00.0"), socket, gpu("0000:85:00.0")],
+        )
+    }
+
+    fn keys(config: &Config, inventory: &[Device]) -> Vec<&'static str> {
+        let found = impossible(config, inventory).into_iter();
+        found.map(|it| it.key).collect()
+    }
+
+    #[test]
+    fn a_budget_is_a_positive_number() {
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(check_number(Watts(wrong)).is_err(), "{wrong}");
+        }
+        assert_eq!(check_number(Watts(f64::MIN_POSITIVE)), Ok(()));
+    }
+
+    #[test]
+    fn no_budget_below_the_floors_can_be_kept_and_one_above_all_ceilings_is_a_slip_of_the_hand() {
+        let limits = [(Watts(300.0), Watts(700.0)), (Watts(200.0), Watts(500.0))];
+        let bounds = Bounds::of(limits.into_iter());
+        assert_eq!(bounds.floors(), Watts(500.0));
+        assert_eq!(
+            (bounds.check(Watts(500.0)), bounds.check(Watts(9000.0))),
+            (Ok(()), Ok(()))
+        );
+        assert!(
+            bounds
+                .check(Watts(499.9))
+                .unwrap_err()
+                .contains("add up to 500")
+        );
+        assert!(bounds.check(Watts(f64::NAN)).is_err());
+        assert_eq!(bounds.check_by_hand(Watts(1200.0)), Ok(()));
+        for wrong in [499.9, 1200.1, f64::INFINITY] {
+            assert!(bounds.check_by_hand(Watts(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_budget_of_a_configuration_that_cant_be_kept_is_named() {
+        let (mut config, inventory) = node();
+        assert!(keys(&config, &inventory).is_empty());
+        config.caps.budget = Some(Watts(599.0));
+        config.caps.safe_budget = Some(Watts(600.0));
+        assert_eq!(keys(&config, &inventory), ["caps.budget"]);
+        config.caps.safe_budget = Some(Watts(1.0));
+        config.node.budget = Some(Watts(f64::NAN));
+        let all = ["caps.budget", "caps.safe_budget", "node.budget"];
+        assert_eq!(keys(&config, &inventory), all);
+    }
+
+    #[test]
+    fn a_nodes_budget_has_to_leave_the_gpus_their_floors() {
+        let (mut config, inventory) = node();
+        config.node.reserve = Some(Watts(500.0));
+        config.node.budget = Some(Watts(1449.0));
+        let found = impossible(&config, &inventory);
+        assert!(found[0].reason.contains("leaves 599 W"), "{found:?}");
+        config.node.budget = Some(Watts(1450.0));
+        assert!(keys(&config, &inventory).is_empty());
+        // Without a GPU there is nothing to compare with.
+        config.node.budget = Some(Watts(1.0));
+        assert!(keys(&config, &inventory[1..2]).is_empty());
+    }
+}

@@ -570,7 +570,7 @@ impl<S: Store> Core<S> {
     }
 
     fn say_stopped(&mut self) {
-        self.authority.has_stopped();
+        self.authority.stop_ends();
         self.out.push(Effect::Stopped);
     }
 

@@ -127,7 +127,7 @@ fn a_driver_that_lies_is_found_and_one_that_lags_is_waited_for() {
     });
     assert_eq!(lies.ending, Ending::Returned);
     assert_eq!(lies.writes.len(), 1);
-    assert!(lies.text(Topic::Lower).1.contains("it lies"));
+    assert!(lies.text(Topic::Lower).1.contains("still read 700 W"));
     assert_eq!(lies.exam.may_land(), [Watts(695.0)]);
 
     let (mut cap, mut coming) = (Watts(700.0), None);

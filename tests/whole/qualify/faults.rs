@@ -53,7 +53,7 @@ fn a_write_that_failed_may_come_late_and_is_waited_for() {
     for (fault, part) in [
         (Fault::Refuse, "failed"),
         (Fault::Locked, "locked"),
-        (Fault::Lie, "it lies"),
+        (Fault::Lie, "but its cap still read"),
     ] {
         let (stand, report) = assert_found(fault, Topic::Lower, part);
         assert_eq!(stand.journaled().len(), 1, "{report:#?}");

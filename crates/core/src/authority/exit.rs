@@ -142,7 +142,7 @@ impl<S: Store> Core<S> {
             Some(_) => self.forgetful(),
             None => Vec::new(),
         };
-        if self.authority.can_not_hold(&gpus) && !gpus.is_empty() {
+        if self.authority.finds_forgetful(&gpus) && !gpus.is_empty() {
             let text = format!(
                 "caps.on_exit = \"hold\" can't hold these caps once litd is stopped or off: {}",
                 without_persistence(&gpus)

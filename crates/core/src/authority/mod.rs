@@ -143,7 +143,7 @@ impl Authority {
     }
 
     /// The shell is told that the stop is over.
-    pub fn has_stopped(&mut self) {
+    pub fn stop_ends(&mut self) {
         self.stopping.ends();
     }
 
@@ -178,7 +178,7 @@ impl Authority {
     }
 
     /// These GPUs forget their caps once litd has left. Returns whether others did at the last look.
-    pub fn can_not_hold(&mut self, forgetful: &[String]) -> bool {
+    pub fn finds_forgetful(&mut self, forgetful: &[String]) -> bool {
         let differ = self.forgetful != forgetful;
         if differ {
             self.forgetful = forgetful.to_vec();
@@ -368,10 +368,10 @@ mod tests {
     #[test]
     fn gpus_that_forget_their_caps_are_news_when_they_are_others() {
         let mut authority = Authority::default();
-        assert!(!authority.can_not_hold(&[]));
-        assert!(authority.can_not_hold(&["gpu0".to_owned()]));
-        assert!(!authority.can_not_hold(&["gpu0".to_owned()]));
-        assert!(authority.can_not_hold(&[]));
+        assert!(!authority.finds_forgetful(&[]));
+        assert!(authority.finds_forgetful(&["gpu0".to_owned()]));
+        assert!(!authority.finds_forgetful(&["gpu0".to_owned()]));
+        assert!(authority.finds_forgetful(&[]));
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
 //! was found, or the budget leaves less to all.
 
+pub(crate) mod locking;
 pub(crate) mod planned;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ use litd_policies::Limits;
 use litd_power::{ClockRange, Operation, PowerError};
 use litd_units::{Hertz, Nanos};
 
+use crate::clocks::locking::Locking;
 use crate::clocks::planned::{Look, Needs, Planned};
 use crate::config::Clocks as ClockLimits;
 use crate::core::Core;
@@ -51,26 +53,11 @@ const FAILURES: u32 = 3;
 /// A device that a plan has unlocked stays in the journal for so long, because it is usually locked again soon.
 const LINGERS: Nanos = Nanos(2_000_000_000);
 
-/// The journal says at most once in so long that a lock was done, however often a rank asks for another.
-const CONFIRMS: Nanos = Nanos(2_000_000_000);
-
 /// The text about a lock that a predecessor has left.
 const LOCKED: &str = "its clocks may be locked since before a crash: they are freed";
 
 /// The reason for which a rank's wishes are refused is logged once in so long; each refusal is counted.
 const SAID_EVERY: Nanos = Nanos(60_000_000_000);
-
-/// The state of a device's clocks.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-enum Lock {
-    /// The driver or somebody else chooses: litd has not locked them.
-    #[default]
-    Free,
-    /// Litd has locked them to this.
-    At(Hertz),
-    /// Litd, or its predecessor, may have locked them.
-    Unknown,
-}
 
 /// How often a device's clock may still be set: at the moment, and in the long run.
 #[derive(Debug, Clone)]
@@ -113,13 +100,8 @@ pub(crate) struct Clocks {
     waits_until: Option<Nanos>,
     /// When wishes were refused last, by the reasons that were logged.
     said: BTreeMap<&'static str, Nanos>,
-    lock: Lock,
-    /// The state before the operation under way, which stays if the driver refuses that.
-    before: Lock,
-    /// Until then a lock that failed or got no answer may be done late.
-    late: Option<Nanos>,
-    /// When the journal was last told that a lock was done.
-    confirmed_at: Option<Nanos>,
+    /// Whether they are locked.
+    pub lock: Locking,
     /// Since when the clocks are locked to the plan's.
     since: Nanos,
     /// Measurements at the plan's clocks.
@@ -146,52 +128,10 @@ impl Clocks {
 
     /// When clocks need attention: a wish that came too fast, or a lock that failed and may be done late.
     pub fn waits_until(&self) -> Option<Nanos> {
-        [self.waits_until, self.late].into_iter().flatten().min()
-    }
-
-    /// Whether the driver chooses the clocks, and no late lock can change that.
-    fn are_free(&self) -> bool {
-        self.lock == Lock::Free && self.late.is_none()
-    }
-
-    /// Whether the driver chooses the clocks, at least until a failed lock may be done late.
-    pub fn are_free_for_now(&self) -> bool {
-        self.lock == Lock::Free && self.late.is_some()
-    }
-
-    /// Whether a lock is done, no late lock can replace it, and it is time to tell the journal.
-    fn are_to_be_confirmed(&self, now: Nanos) -> bool {
-        let is_done = matches!(self.lock, Lock::At(_)) && self.late.is_none();
-        is_done && self.confirmed_at.is_none_or(|at| now >= at + CONFIRMS)
-    }
-
-    /// The device begins to lock or unlock its clocks: their state is unknown until it has answered.
-    fn begin(&mut self) {
-        (self.before, self.lock) = (self.lock, Lock::Unknown);
-    }
-
-    /// The driver has said that it changed nothing.
-    fn refused(&mut self) {
-        self.lock = self.before;
-    }
-
-    /// A lock that a predecessor has asked for may be done until then, and not before is it over.
-    pub fn late_until(&mut self, until: Nanos) {
-        self.late = Some(self.late.map_or(until, |late| late.max(until)));
-    }
-
-    /// Unlocks once more what a failed lock may have done by now. The lock may still be done later.
-    pub fn free_once_more(&mut self) {
-        if self.are_free_for_now() {
-            self.lock = Lock::Unknown;
-        }
-    }
-
-    /// Once no lock can be done late any more, the state is unknown until the clocks are set again.
-    fn look_again(&mut self, now: Nanos) {
-        if self.late.take_if(|until| *until <= now).is_some() {
-            self.lock = Lock::Unknown;
-        }
+        [self.waits_until, self.lock.late()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -331,7 +271,7 @@ impl<S: Store> Core<S> {
             }
             if let Some(unit) = self.devices.get_mut(device) {
                 let late = late.filter(|&late| late > self.out.now());
-                (unit.clocks.lock, unit.clocks.late) = (Lock::Unknown, late);
+                unit.clocks.lock.recovers(late);
             }
             self.note(Note::warning(EventKind::Restore, text).device(&address));
         }
@@ -384,13 +324,13 @@ impl<S: Store> Core<S> {
     fn confirm_locks(&mut self) {
         let now = self.now();
         let is_due = |unit: &Unit| {
-            unit.clocks.are_to_be_confirmed(now)
+            unit.clocks.lock.is_to_be_confirmed(now)
                 && self.writer.lock(unit.address()) == Some(Journaled::Asked)
         };
         let due = self.devices.iter().filter(|(_, unit)| is_due(unit));
         for device in due.map(|(device, _)| device).collect::<Vec<_>>() {
             if let Some(unit) = self.devices.get_mut(device) {
-                unit.clocks.confirmed_at = Some(now);
+                unit.clocks.lock.confirms(now);
                 self.writer
                     .lock_became(unit.address(), Journaled::Done, &mut self.out);
             }
@@ -402,7 +342,7 @@ impl<S: Store> Core<S> {
         let (now, stops) = (self.now(), self.authority.is_stopping());
         for (_, unit) in self.devices.iter_mut() {
             if unit.answering.is_free() && (stops || !unit.is_left_alone()) {
-                unit.clocks.look_again(now);
+                unit.clocks.lock.look_again(now);
             }
         }
         for device in 0..self.devices.iter().count() {
@@ -412,7 +352,7 @@ impl<S: Store> Core<S> {
                 if let Some(unit) = self.devices.get_mut(device) {
                     (unit.clocks.had_turn, unit.clocks.retry_at) = (true, None);
                     if operation != Operation::HighestClock {
-                        unit.clocks.begin();
+                        unit.clocks.lock.begins();
                     }
                 }
             }
@@ -432,14 +372,14 @@ impl<S: Store> Core<S> {
             return None;
         }
         let wanted = self.wanted_clock(device, unit);
-        let clock = match (wanted, clocks.lock) {
-            (Some(clock), Lock::At(held)) if clock == held => {
+        let clock = match (wanted, clocks.lock.at()) {
+            (Some(clock), Some(held)) if clock == held => {
                 self.is_planned(device, clock);
                 return None;
             }
             (Some(_), _) if clocks.highest.is_none() => return Some(Operation::HighestClock),
             (Some(clock), _) => clock,
-            (None, Lock::Free) => return None,
+            (None, _) if clocks.lock.is_free() => return None,
             // A lock of the predecessor's may still be on its way.
             (None, _) if !self.predecessor.has_landed(self.now()) => return None,
             (None, _) => return Some(Operation::Clocks(None)),
@@ -502,7 +442,7 @@ impl<S: Store> Core<S> {
         match outcome {
             Ok(()) => {
                 (clocks.failures, clocks.since) = (0, now);
-                clocks.lock = asked.map_or(Lock::Free, |range| Lock::At(range.highest));
+                clocks.lock.becomes(asked.map(|range| range.highest));
                 self.journal_late_lock(device);
             }
             Err(error) => self.clocks_failed(device, Operation::Clocks(asked), &error),
@@ -528,7 +468,7 @@ impl<S: Store> Core<S> {
         if operation != Operation::HighestClock && error.refuses() {
             // A clock that was locked before is still locked, even if the driver now says that it does not support
             // locking.
-            clocks.refused();
+            clocks.lock.refused();
             self.forget_clocks(device, &address);
         } else if matches!(operation, Operation::Clocks(Some(_))) {
             self.expect_late_lock(device, &address);
@@ -548,7 +488,7 @@ impl<S: Store> Core<S> {
     /// Litd begins to stop: locks that were done late are removed.
     pub(crate) fn free_late_locks(&mut self) {
         for (_, unit) in self.devices.iter_mut() {
-            unit.clocks.free_once_more();
+            unit.clocks.lock.free_once_more();
         }
     }
 
@@ -556,7 +496,7 @@ impl<S: Store> Core<S> {
     fn expect_late_lock(&mut self, device: usize, address: &str) {
         let until = self.now() + LATE;
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.clocks.late = Some(until);
+            unit.clocks.lock.fails(until);
         }
         self.writer
             .lock_became(address, Journaled::Late(until), &mut self.out);
@@ -566,8 +506,8 @@ impl<S: Store> Core<S> {
     /// restore` would wait for it anew.
     fn journal_late_lock(&mut self, device: usize) {
         let unit = self.devices.get(device);
-        let unit = unit.filter(|unit| unit.clocks.are_free_for_now());
-        let until = unit.and_then(|unit| Some((unit.address(), unit.clocks.late?)));
+        let unit = unit.filter(|unit| unit.clocks.lock.is_free_for_now());
+        let until = unit.and_then(|unit| Some((unit.address(), unit.clocks.lock.late()?)));
         let late = until.map(|(address, until)| (address, Journaled::Late(until)));
         if let Some((address, late)) = late.filter(|it| self.writer.lock(it.0) != Some(it.1)) {
             self.writer.lock_became(address, late, &mut self.out);
@@ -576,7 +516,7 @@ impl<S: Store> Core<S> {
 
     /// Removes a device from the journal once the driver chooses its clocks again.
     fn forget_clocks(&mut self, device: usize, address: &str) {
-        let free = |unit: &Unit| unit.clocks.are_free();
+        let free = |unit: &Unit| unit.clocks.lock.is_free_for_good();
         if !self.devices.get(device).is_some_and(free) || !self.journal_has_clocks(address) {
             return;
         }
@@ -587,8 +527,8 @@ impl<S: Store> Core<S> {
             && let Some(unit) = self.devices.get_mut(device)
         {
             // The clocks are unlocked once more, and then the journal is written again.
-            (unit.clocks.lock, unit.clocks.retry_at) =
-                (Lock::Unknown, Some(self.out.now() + RETRY));
+            unit.clocks.lock.free_anew();
+            unit.clocks.retry_at = Some(self.out.now() + RETRY);
         }
     }
 
@@ -601,7 +541,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn locked_devices(&self) -> usize {
         let uncrossed = self.writer.journal_trouble().is_some();
         let locked = |(_, unit): &(usize, &Unit)| match uncrossed {
-            true => unit.clocks.lock != Lock::Free,
+            true => !unit.clocks.lock.is_free(),
             false => self.may_be_locked(unit),
         };
         self.devices.iter().filter(locked).count()
@@ -612,7 +552,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn may_be_locked(&self, unit: &Unit) -> bool {
         let clocks = &unit.clocks;
         let in_journal = || self.journal_has_clocks(unit.address());
-        !clocks.are_free_for_now() && (clocks.lock != Lock::Free || in_journal())
+        !clocks.lock.is_free_for_now() && (!clocks.lock.is_free() || in_journal())
     }
 
     /// A clock is part of the plan: from now on the cap that it needs is kept.
@@ -628,7 +568,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return;
         };
-        let (Lock::At(lock), Some(reading)) = (unit.clocks.lock, unit.readings.last()) else {
+        let (Some(lock), Some(reading)) = (unit.clocks.lock.at(), unit.readings.last()) else {
             return;
         };
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));
@@ -678,7 +618,7 @@ impl<S: Store> Core<S> {
         let now = self.now();
         let over = |(_, unit): &(usize, &mut Unit)| {
             let clocks = &unit.clocks;
-            let idle = clocks.lock == Lock::Free && clocks.planned.needs(now) == Needs::Nothing;
+            let idle = clocks.lock.is_free() && clocks.planned.needs(now) == Needs::Nothing;
             unit.usage.job().is_none() || idle
         };
         let over = self.devices.iter_mut().filter(over);
@@ -718,10 +658,7 @@ impl<S: Store> Core<S> {
     /// Measurements of the plan that a device follows.
     pub(crate) fn plan_status(&self, unit: &Unit) -> Option<PlanStatus> {
         let (clocks, planned) = (&unit.clocks, &unit.clocks.planned);
-        let locked = match clocks.lock {
-            Lock::At(clock) => Some(clock),
-            Lock::Free | Lock::Unknown => None,
-        };
+        let locked = clocks.lock.at();
         let needs = planned.needs(self.now());
         (locked.is_some() || needs != Needs::Nothing).then(|| PlanStatus {
             locked,

@@ -95,7 +95,7 @@ impl Devices {
     }
 
     /// These GPUs are on the bus and not managed, by address. Returns those of them that were not before.
-    pub fn has_unmanaged(&mut self, addresses: BTreeSet<String>) -> Vec<String> {
+    pub fn finds_unmanaged(&mut self, addresses: BTreeSet<String>) -> Vec<String> {
         let before = std::mem::replace(&mut self.unmanaged, addresses);
         self.unmanaged.difference(&before).cloned().collect()
     }
@@ -258,10 +258,10 @@ pub(crate) mod tests {
         let mut devices = node();
         let numbered = |devices: &Devices| [0, 1, 2].map(|number| devices.gpu_on_the_bus(number));
         assert_eq!(numbered(&devices), [Some(2), Some(0), None]);
-        devices.has_unmanaged(addresses(&["0000:45:00.0"]));
+        devices.finds_unmanaged(addresses(&["0000:45:00.0"]));
         assert_eq!(numbered(&devices), [Some(2), None, Some(0)]);
         // Once litd manages it, it counts once.
-        devices.has_unmanaged(addresses(&["0000:05:00.0"]));
+        devices.finds_unmanaged(addresses(&["0000:05:00.0"]));
         assert_eq!(numbered(&devices), [Some(2), Some(0), None]);
     }
 
@@ -282,16 +282,16 @@ pub(crate) mod tests {
             |devices: &Devices| [0, 1, 2, 3].map(|number| devices.gpu_on_the_bus(number));
         assert_eq!(numbered(&devices), [Some(0), None, Some(1), Some(2)]);
         // One that did not answer at the first start, and has no number.
-        devices.has_unmanaged(addresses(&["0000:45:00.0"]));
+        devices.finds_unmanaged(addresses(&["0000:45:00.0"]));
         assert_eq!(devices.gpu_on_the_bus(4), Some(2));
     }
 
     #[test]
     fn an_unmanaged_gpu_is_new_once() {
         let mut devices = node();
-        assert_eq!(devices.has_unmanaged(addresses(&["a", "b"])), ["a", "b"]);
-        assert!(devices.has_unmanaged(addresses(&["b"])).is_empty());
-        assert_eq!(devices.has_unmanaged(addresses(&["a", "b"])), ["a"]);
+        assert_eq!(devices.finds_unmanaged(addresses(&["a", "b"])), ["a", "b"]);
+        assert!(devices.finds_unmanaged(addresses(&["b"])).is_empty());
+        assert_eq!(devices.finds_unmanaged(addresses(&["a", "b"])), ["a"]);
         assert_eq!(devices.unmanaged().len(), 2);
     }
 

@@ -243,3 +243,112 @@ impl Unit {
         .on_grid()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use litd_power::Reading;
+
+    use super::*;
+    use crate::devices::all::tests::device;
+
+    fn unit(kind: DeviceKind) -> Unit {
+        Unit::new("one".to_owned(), device(kind, "0000:05:00.0"))
+    }
+
+    /// The floor and the ceiling of a device under these bounds.
+    fn limits(unit: &Unit, caps: &Caps) -> (f64, f64) {
+        let limits = unit.limits(caps);
+        (limits.floor.0, limits.ceiling.0)
+    }
+
+    #[test]
+    fn the_first_reading_is_not_believed_and_neither_is_one_beyond_the_range() {
+        let read = |cap: f64| {
+            let mut device = device(DeviceKind::Gpu, "0000:05:00.0");
+            device.reading = Some(Reading {
+                cap: Watts(cap),
+                ..Reading::default()
+            });
+            Unit::new("gpu0".to_owned(), device)
+        };
+        let unit = read(600.0);
+        assert!(unit.found.is_none() && !unit.was_read() && !unit.is_ours());
+        assert!(unit.unbelieved.is_suspect());
+        // Nobody can say which of the two is wrong, so nothing is known of the range.
+        let unit = read(9000.0);
+        assert!(unit.unbelieved.impossible().is_some());
+        assert!(unit.device.range.known().is_none() && unit.is_to_tell());
+    }
+
+    #[test]
+    fn a_gpu_is_held_between_the_administrators_bounds_within_its_drivers_range() {
+        let mut caps = Caps::default();
+        let mut gpu = unit(DeviceKind::Gpu);
+        assert_eq!(limits(&gpu, &caps), (200.0, 700.0));
+        (caps.gpu_floor, caps.gpu_ceiling) = (Watts(300.0), Some(Watts(650.0)));
+        assert_eq!(limits(&gpu, &caps), (300.0, 650.0));
+        // Bounds are for all devices: one that can't keep them has one cap, and no other.
+        caps.gpu_ceiling = Some(Watts(100.0));
+        assert_eq!(limits(&gpu, &caps), (200.0, 200.0));
+        caps.gpu_ceiling = Some(Watts(9000.0));
+        assert_eq!(limits(&gpu, &caps), (300.0, 700.0));
+        // Without a ceiling it is the driver's default, or the cap found where that is higher.
+        caps.gpu_ceiling = None;
+        let lower = CapRange {
+            lowest: Watts(200.0),
+            highest: Watts(700.0),
+            default: Watts(500.0),
+            resolution: Watts(1.0),
+        };
+        gpu.device.range = lower.into();
+        assert_eq!(limits(&gpu, &caps), (300.0, 500.0));
+        gpu.found = Some(Watts(600.0));
+        assert_eq!(limits(&gpu, &caps), (300.0, 600.0));
+    }
+
+    #[test]
+    fn a_socket_gets_no_more_than_it_was_found_with() {
+        let mut socket = unit(DeviceKind::Cpu);
+        socket.found = Some(Watts(350.0));
+        let caps = Caps {
+            cpu_floor: Watts(250.0),
+            ..Caps::default()
+        };
+        assert_eq!(limits(&socket, &caps), (250.0, 350.0));
+    }
+
+    #[test]
+    fn a_device_of_unknown_range_has_one_cap_and_its_floor_is_the_configured_one() {
+        let mut gpu = unit(DeviceKind::Gpu);
+        gpu.device.range = Range::Untold {
+            last: None,
+            most: Watts(900.0),
+        };
+        gpu.found = Some(Watts(700.0));
+        let caps = Caps::default();
+        assert_eq!(limits(&gpu, &caps), (900.0, 900.0));
+        assert_eq!(gpu.floor(&caps), Watts(200.0));
+        assert!(gpu.standing.is_ours() && !gpu.is_ours());
+    }
+
+    #[test]
+    fn a_driver_rounds_to_its_unit_and_no_further() {
+        let gpu = unit(DeviceKind::Gpu);
+        assert!(gpu.rounds(Watts(500.4), Watts(500.0)) && gpu.rounds(Watts(500.0), Watts(501.0)));
+        assert!(!gpu.rounds(Watts(500.0), Watts(501.5)));
+    }
+
+    #[test]
+    fn changes_to_a_device_that_is_left_alone_may_be_its_users_doing() {
+        let mut gpu = unit(DeviceKind::Gpu);
+        assert!(!gpu.is_left_alone());
+        gpu.standing.release(litd_units::Nanos(0), true);
+        assert!(!gpu.is_left_alone());
+        gpu.standing.release(litd_units::Nanos(0), false);
+        assert!(gpu.is_left_alone());
+        gpu.begins_anew();
+        assert!(!gpu.is_left_alone());
+        gpu.usage.opts_out(true);
+        assert!(gpu.is_left_alone());
+    }
+}

@@ -15,7 +15,7 @@ impl<S: Store> Core<S> {
     /// The unmanaged GPUs, by address, have changed.
     pub(crate) fn unmanaged_now(&mut self, addresses: BTreeSet<String>) {
         let each = self.devices.most_of_any_gpu();
-        for address in &self.devices.has_unmanaged(addresses) {
+        for address in &self.devices.finds_unmanaged(addresses) {
             let text = format!(
                 "is on the bus since litd looked for devices, or its driver did not answer then: litd does not \
                  know its cap. Within a budget it counts with {each}; `systemctl restart litd` takes it in"

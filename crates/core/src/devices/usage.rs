@@ -44,7 +44,7 @@ impl Usage {
     }
 
     /// Its driver has told who uses the device. Returns whether that has changed.
-    pub fn is_used_by(&mut self, users: Users) -> bool {
+    pub fn comes_to_be_used_by(&mut self, users: Users) -> bool {
         std::mem::replace(&mut self.users, users) != users
     }
 
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn changes_are_told_once() {
         let mut usage = Usage::default();
-        assert!(!usage.is_used_by(Users::One) && !usage.is_shared());
-        assert!(usage.is_used_by(Users::Several) && usage.is_shared());
-        assert!(!usage.is_used_by(Users::Several));
+        assert!(!usage.comes_to_be_used_by(Users::One) && !usage.is_shared());
+        assert!(usage.comes_to_be_used_by(Users::Several) && usage.is_shared());
+        assert!(!usage.comes_to_be_used_by(Users::Several));
         assert!(usage.opts_out(true) && !usage.opts_out(true) && usage.has_opted_out());
         assert!(usage.opts_out(false) && !usage.has_opted_out());
     }

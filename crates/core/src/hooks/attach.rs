@@ -178,7 +178,7 @@ impl<S: Store> Core<S> {
         }
         let mut gathered = Vec::new();
         for part in self.jobs.values_mut().filter(|job| is_part(job)) {
-            part.ranks.is_complete();
+            part.ranks.completes();
             gathered.push(part.name.clone());
         }
         for name in gathered {

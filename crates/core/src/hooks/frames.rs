@@ -282,7 +282,7 @@ impl<S: Store> Core<S> {
         let was = self.hooks.refuse(id, no, &mut self.out);
         if let Some((name, rank)) = was
             && let Some(job) = self.jobs.get_mut(&name)
-            && job.ranks.is_away(rank, self.out.now())
+            && job.ranks.goes_away(rank, self.out.now())
         {
             self.tell_hooks(&name);
         }

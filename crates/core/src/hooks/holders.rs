@@ -107,7 +107,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        if !unit.usage.is_used_by(now) {
+        if !unit.usage.comes_to_be_used_by(now) {
             return;
         }
         let job = unit.usage.job().map(str::to_owned);

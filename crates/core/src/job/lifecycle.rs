@@ -121,7 +121,7 @@ impl<S: Store> Core<S> {
             if let Some(unit) = self.devices.get_mut(device)
                 && unit.standing.let_go().is_none()
             {
-                unit.clocks.free_once_more();
+                unit.clocks.lock.free_once_more();
             }
             // Restoring waits for no GPU's sensor: these GPUs have stopped drawing power for the job.
             let idle = |unit: &Unit| unit.is_gpu() && unit.usage.job().is_none();
@@ -195,7 +195,7 @@ impl<S: Store> Core<S> {
                 continue;
             }
             if opted_out && unit.standing.let_go().is_none() {
-                unit.clocks.free_once_more();
+                unit.clocks.lock.free_once_more();
             }
             let text = match opted_out {
                 true => "its job opted out: not steered",
@@ -238,7 +238,7 @@ impl<S: Store> Core<S> {
             (_, None) => Remains::Others("its cap was never read, nor set".to_owned()),
             (Some(held), Some(found)) if held.is_same_cap(found) => match self.is_journaled(device)
             {
-                false if unit.clocks.are_free_for_now() => Remains::Others(format!(
+                false if unit.clocks.lock.is_free_for_now() => Remains::Others(format!(
                     "holds {held} as found and its clocks are free, but a lock of them that failed may be done after \
                      that: they are freed once more {}",
                     match unit.usage.has_opted_out() {

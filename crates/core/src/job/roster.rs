@@ -237,7 +237,7 @@ impl Roster {
     }
 
     /// All ranks of the whole job have come: no more are expected of this group.
-    pub fn is_complete(&mut self) {
+    pub fn completes(&mut self) {
         self.expected = self.ranks.len() as u32;
     }
 
@@ -245,13 +245,13 @@ impl Roster {
     pub fn disconnects(&mut self, number: u32, session: SessionId, now: Nanos) -> bool {
         let is_its = self.get(number).and_then(Rank::session) == Some(session);
         if is_its {
-            self.is_away(number, now);
+            self.goes_away(number, now);
         }
         is_its
     }
 
     /// A rank's hook is not connected any more, and may come back. Returns whether there is such a rank.
-    pub fn is_away(&mut self, number: u32, now: Nanos) -> bool {
+    pub fn goes_away(&mut self, number: u32, now: Nanos) -> bool {
         let rank = self.ranks.get_mut(&number);
         rank.map(|rank| rank.presence = Presence::Away(now))
             .is_some()
@@ -345,7 +345,7 @@ mod tests {
         assert!(!roster.is_whole());
         arrives(&mut roster, 1);
         assert!(roster.is_whole());
-        roster.is_away(1, Nanos(0));
+        roster.goes_away(1, Nanos(0));
         assert!(!roster.is_whole());
         assert_eq!(roster.gpus().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(roster.sessions().collect::<Vec<_>>(), [SessionId(0)]);
@@ -373,7 +373,7 @@ mod tests {
         let mut roster = two();
         roster.tells(0, 7);
         roster.tells(0, 5);
-        roster.is_away(0, Nanos(0));
+        roster.goes_away(0, Nanos(0));
         let (replaced, has_restarted) = (None, false);
         assert_eq!(
             arrives(&mut roster, 0),
@@ -414,13 +414,13 @@ mod tests {
         assert!(!roster.disconnects(7, SessionId(0), Nanos(5)));
         assert!(roster.disconnects(0, SessionId(0), Nanos(5)));
         assert!(!roster.disconnects(0, SessionId(0), Nanos(6)));
-        assert!(!roster.is_away(7, Nanos(6)));
+        assert!(!roster.goes_away(7, Nanos(6)));
     }
 
     #[test]
     fn a_rank_that_does_not_come_back_in_time_is_lost_with_its_gpu() {
         let mut roster = two();
-        roster.is_away(1, Nanos(5));
+        roster.goes_away(1, Nanos(5));
         assert!(!roster.has_lost(PATIENCE, Nanos(34)));
         assert!(roster.lose(PATIENCE, Nanos(34)).is_empty());
         assert!(roster.has_lost(PATIENCE, Nanos(35)));
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(roster.on(1).map(Rank::pid), Some(0));
         assert_eq!(roster.on(0).map(Rank::pid), Some(10));
         // One that is not connected is not to be disconnected.
-        roster.is_away(0, Nanos(5));
+        roster.goes_away(0, Nanos(5));
         assert_eq!(roster.evict(0, |_| false), None);
         assert_eq!(roster.on(0).map(Rank::pid), Some(0));
     }
@@ -449,7 +449,7 @@ mod tests {
         assert!(!roster.is_alone());
         roster.becomes_part_of(Some("train"));
         assert!(!roster.is_alone() && !roster.is_whole());
-        roster.is_complete();
+        roster.completes();
         assert!(roster.is_alone() && roster.is_whole());
         assert_eq!((roster.part_of(), roster.here()), (Some("train"), 2));
     }

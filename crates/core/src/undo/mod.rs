@@ -39,7 +39,8 @@ impl<S: Store> Core<S> {
     /// A predecessor died with caps changed.
     pub(crate) fn recover(&mut self, recovered: Recovered) {
         let locks_clocks = !self.writer.clocks().is_empty();
-        self.predecessor.has_left(&recovered.entries, locks_clocks);
+        self.predecessor
+            .leaves_behind(&recovered.entries, locks_clocks);
         if let Some(damage) = &recovered.damaged {
             let text = format!("the undo journal was damaged: {damage}");
             self.note(Note::warning(EventKind::Fault, text));
@@ -183,7 +184,7 @@ impl<S: Store> Core<S> {
         for address in self.predecessor.clocks() {
             let device = self.devices.called(address);
             if let Some(unit) = device.and_then(|device| self.devices.get_mut(device)) {
-                unit.clocks.late_until(until);
+                unit.clocks.lock.late_until(until);
             }
         }
     }
@@ -390,7 +391,7 @@ impl<S: Store> Core<S> {
             .into_iter()
             .chain(others.into_iter().filter(is_done));
         let done: Vec<usize> = done.map(|(device, _)| device).collect();
-        if self.writer.is_to_cross_out(&done) {
+        if self.writer.begins_to_cross_out(&done) {
             for device in done {
                 self.cross_out(device);
             }
@@ -450,7 +451,7 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn may_lock_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();
-        let left = units.filter(|(_, unit)| unit.clocks.are_free_for_now());
+        let left = units.filter(|(_, unit)| unit.clocks.lock.is_free_for_now());
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 

@@ -39,7 +39,7 @@ impl Predecessor {
     }
 
     /// Its journal has these entries for caps, and may name devices whose clocks it has locked.
-    pub fn has_left(&mut self, entries: &[Entry], locks_clocks: bool) {
+    pub fn leaves_behind(&mut self, entries: &[Entry], locks_clocks: bool) {
         self.died = !entries.is_empty() || locks_clocks;
         self.caps = entries.iter().filter_map(caps_of).collect();
     }
@@ -108,12 +108,12 @@ mod tests {
     fn writes_of_one_that_died_land_within_two_seconds_of_this_start() {
         let mut predecessor = Predecessor::ended(Nanos(5 * SECOND));
         assert!(predecessor.has_landed(Nanos(5 * SECOND)));
-        predecessor.has_left(&[], false);
+        predecessor.leaves_behind(&[], false);
         assert!(predecessor.has_landed(Nanos(5 * SECOND)));
-        predecessor.has_left(&[], true);
+        predecessor.leaves_behind(&[], true);
         assert!(!predecessor.has_landed(Nanos(7 * SECOND - 1)));
         assert!(predecessor.has_landed(Nanos(7 * SECOND)));
-        predecessor.has_left(&[entry("a", &[])], false);
+        predecessor.leaves_behind(&[entry("a", &[])], false);
         assert!(!predecessor.has_landed(Nanos(5 * SECOND)));
     }
 
@@ -136,7 +136,7 @@ mod tests {
             entry("b", &[700.0]),
             entry("c", &[]),
         ];
-        predecessor.has_left(&entries, false);
+        predecessor.leaves_behind(&entries, false);
         let caps: Vec<_> = predecessor.caps().collect();
         assert_eq!(caps, [("a", [Watts(600.0), Watts(500.0)].as_slice())]);
         predecessor.may_have_locked("b");

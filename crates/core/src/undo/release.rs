@@ -62,7 +62,7 @@ impl<S: Store> Core<S> {
             return;
         };
         // While litd is only off, failed locks are looked after in time.
-        let may_lock = unit.clocks.are_free_for_now() && !by_mode;
+        let may_lock = unit.clocks.lock.is_free_for_now() && !by_mode;
         let owed = owed || may_lock && unit.standing.let_go().is_some_and(|it| it.by_mode);
         if let Some(let_go) = unit.standing.let_go_mut()
             && let_go.closed.is_some()
@@ -78,7 +78,7 @@ impl<S: Store> Core<S> {
             unit.found = held;
         }
         unit.standing.release(now, by_mode);
-        unit.clocks.free_once_more();
+        unit.clocks.lock.free_once_more();
         // The driver is not asked about a reset any more, and another reset may come before the device is taken
         // back.
         unit.resets.stop_waiting();
@@ -341,7 +341,7 @@ impl<S: Store> Core<S> {
                     ),
                     true => Remains::Owed(format!("is closed, but {}", owed())),
                     false if handles == Handles::HeldByAnother => Remains::Owed(HELD.to_owned()),
-                    false if unit.clocks.are_free_for_now() => Remains::Others(
+                    false if unit.clocks.lock.is_free_for_now() => Remains::Others(
                         "is closed, its cap is back and its clocks are free, but a lock of them that failed may be \
                          done after that: they stay in the undo journal until litd takes it again, stops or starts \
                          anew, and are freed once more then"

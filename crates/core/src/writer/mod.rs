@@ -160,7 +160,7 @@ impl<S: Store> Writer<S> {
 
     /// The entries of these devices are to leave the journal. Returns whether that is to be tried now: entries that
     /// could not be removed are tried again in the next round, or together with another device's.
-    pub fn is_to_cross_out(&mut self, devices: &[usize]) -> bool {
+    pub fn begins_to_cross_out(&mut self, devices: &[usize]) -> bool {
         let is_new = self.crossed_out != devices;
         if is_new {
             self.crossed_out = devices.to_vec();
@@ -308,5 +308,178 @@ impl<S: Store> Writer<S> {
         }
         self.trouble = trouble;
         failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::event::Effect;
+    use crate::store::{Appended, MemoryStore};
+
+    /// A disk that can be full.
+    #[derive(Debug, Default)]
+    struct Disk {
+        store: MemoryStore,
+        is_full: bool,
+    }
+
+    impl Disk {
+        fn store(&mut self) -> io::Result<&mut MemoryStore> {
+            match self.is_full {
+                true => Err(io::Error::other("the disk is full")),
+                false => Ok(&mut self.store),
+            }
+        }
+    }
+
+    impl Store for Disk {
+        fn load_journal(&mut self) -> io::Result<Vec<u8>> {
+            self.store.load_journal()
+        }
+
+        fn append_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.store()?.append_journal(bytes)
+        }
+
+        fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.store()?.replace_journal(bytes)
+        }
+
+        fn load_learned(&mut self) -> io::Result<Vec<u8>> {
+            self.store.load_learned()
+        }
+
+        fn replace_learned(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.store()?.replace_learned(bytes)
+        }
+
+        fn load_audit_tail(&mut self) -> io::Result<Vec<u8>> {
+            self.store.load_audit_tail()
+        }
+
+        fn append_audit(&mut self, bytes: &[u8]) -> io::Result<Appended> {
+            self.store()?.append_audit(bytes)
+        }
+
+        fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+            self.store.load_condition()
+        }
+
+        fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.store()?.replace_condition(bytes)
+        }
+    }
+
+    fn open(disk: Disk) -> (Writer<Disk>, Left, Outbox) {
+        let (writer, left) = Writer::open(disk, "boot").unwrap();
+        (writer, left, Outbox::new(Nanos(0), 0.0))
+    }
+
+    fn found() -> Found {
+        Found {
+            address: "a".to_owned(),
+            serial: None,
+            cap: Watts(700.0),
+        }
+    }
+
+    /// Records that the device is about to be set to this. Returns whether that failed.
+    fn intends(writer: &mut Writer<Disk>, cap: f64, out: &mut Outbox) -> bool {
+        let begun = match writer.entry("a") {
+            Some(_) => Vec::new(),
+            None => vec![found()],
+        };
+        writer.journal(&begun, &[("a", Watts(cap))], out)
+    }
+
+    fn said(out: &mut Outbox) -> Vec<String> {
+        let effects = out.take().into_iter();
+        let texts = effects.filter_map(|effect| match effect {
+            Effect::Log(event) => Some(event.text),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    #[test]
+    fn the_next_writer_finds_what_was_not_crossed_out() {
+        let (mut writer, left, mut out) = open(Disk::default());
+        assert!(left.recovered.is_none() && writer.entries().is_empty());
+        assert!(!intends(&mut writer, 600.0, &mut out) && !intends(&mut writer, 500.0, &mut out));
+        assert_eq!(writer.entry("a").map(|it| it.found), Some(Watts(700.0)));
+        let (mut writer, left, mut out) = open(writer.store);
+        let entries = left.recovered.unwrap().entries;
+        assert_eq!(entries[0].ours, [Watts(600.0), Watts(500.0)]);
+        assert!(writer.cross_out("a", &mut out));
+        let (writer, _, _) = open(writer.store);
+        assert!(writer.entries().is_empty());
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_once_counted_each_time_and_its_end_is_reported() {
+        let (mut writer, _, mut out) = open(Disk::default());
+        writer.store.is_full = true;
+        for _ in 0..3 {
+            assert!(intends(&mut writer, 600.0, &mut out));
+        }
+        assert!(
+            writer
+                .journal_trouble()
+                .is_some_and(|why| why.contains("full"))
+        );
+        let told = said(&mut out);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("no cap is changed, but to undo"));
+        assert_eq!(out.totals(0).errors[0].count, 3);
+        writer.store.is_full = false;
+        assert!(!intends(&mut writer, 600.0, &mut out));
+        assert_eq!(writer.journal_trouble(), None);
+        assert_eq!(said(&mut out), ["the undo journal can be written again"]);
+    }
+
+    #[test]
+    fn trouble_with_either_record_is_looked_at_again_unless_a_write_waits_for_that_anyway() {
+        let (mut writer, _, mut out) = open(Disk::default());
+        intends(&mut writer, 600.0, &mut out);
+        writer.store.is_full = true;
+        intends(&mut writer, 500.0, &mut out);
+        writer.try_log(&mut out);
+        assert!(writer.log_trouble().is_some());
+        writer.store.is_full = false;
+        writer.check_journal(true, &mut out);
+        writer.check_log(true, &mut out);
+        assert!(writer.journal_trouble().is_some() && writer.log_trouble().is_some());
+        writer.check_journal(false, &mut out);
+        writer.check_log(false, &mut out);
+        assert!(writer.journal_trouble().is_none() && writer.log_trouble().is_none());
+    }
+
+    #[test]
+    fn the_same_entries_are_tried_to_be_dropped_once_in_a_round() {
+        let (mut writer, _, _) = open(Disk::default());
+        assert!(!writer.begins_to_cross_out(&[]));
+        assert!(writer.begins_to_cross_out(&[1]) && !writer.begins_to_cross_out(&[1]));
+        assert!(writer.begins_to_cross_out(&[1, 2]));
+        writer.crosses_out_anew();
+        assert!(writer.begins_to_cross_out(&[1, 2]));
+    }
+
+    #[test]
+    fn late_writes_and_locks_are_on_record_for_the_next_writer() {
+        let (mut writer, _, mut out) = open(Disk::default());
+        intends(&mut writer, 600.0, &mut out);
+        writer.expect("a", Watts(600.0), Nanos(30), &mut out);
+        assert!(!writer.lock_clocks("a", &mut out));
+        let (writer, _, _) = open(writer.store);
+        assert_eq!(
+            writer.late("a").map(|it| it.cap).collect::<Vec<_>>(),
+            [Watts(600.0)]
+        );
+        assert_eq!(writer.late("b").count(), 0);
+        assert!(writer.lock("a").is_some() && writer.lock("b").is_none());
+        assert_eq!(writer.clocks().len(), 1);
     }
 }
