@@ -7,6 +7,7 @@ use litd_api::EventKind;
 use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use crate::authority::Orders;
 use crate::core::Core;
 use crate::devices::ailing::Needs;
 use crate::job::announced::Announced;
@@ -39,6 +40,9 @@ pub(crate) struct Condition {
     /// Devices that litd leaves alone until it is told to take them again, until the node boots.
     #[serde(default)]
     pub left_alone: AllLeftAlone,
+    /// What administrators have set by commands, until litd is stopped or the node boots.
+    #[serde(default)]
+    pub orders: Orders,
     #[serde(default)]
     boot: String,
     #[serde(skip)]
@@ -57,6 +61,7 @@ impl Condition {
             // After a boot those jobs have ended, and resets, upgrades and caps that were set are gone.
             condition.announced = Announced::default();
             condition.left_alone = AllLeftAlone::default();
+            condition.orders = Orders::default();
             boot_id.clone_into(&mut condition.boot);
         }
         (condition, flaw)
@@ -113,8 +118,8 @@ impl Condition {
 }
 
 /// Takes over the condition that another litd has kept in another place in this boot, when it had the devices:
-/// devices left alone, jobs that have begun, and whether the node is only observed. The entry there is then
-/// removed.
+/// devices left alone, jobs that have begun, whether the node is only observed, and what administrators have set by
+/// commands. The entry there is then removed.
 ///
 /// # Errors
 /// Either can't be read, or the own one can't be written.
@@ -130,7 +135,7 @@ pub fn adopt_condition(
     }
     let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
     (mine.announced, mine.left_alone) = (theirs.announced, theirs.left_alone);
-    mine.rivals = theirs.rivals;
+    (mine.rivals, mine.orders) = (theirs.rivals, theirs.orders);
     mine.needs.adopt(theirs.needs);
     mine.save(own)?;
     other.replace_condition(&[])
@@ -139,6 +144,7 @@ pub fn adopt_condition(
 impl<S: Store> Core<S> {
     /// Keeps the node's condition for the next start. Returns whether it is kept.
     pub(crate) fn save_condition(&mut self) -> bool {
+        self.condition.orders = self.authority.orders();
         let store = self.writer.store_mut();
         self.condition.keep(store, &mut self.out)
     }

@@ -77,6 +77,7 @@ impl<S: Store> Core<S> {
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
         let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
+        core.tell_orders();
         core.recall_silent();
         core.look_again_at_all();
         core.recall_trial();
@@ -148,6 +149,7 @@ impl<S: Store> Core<S> {
             condition,
             targets: Targets::default(),
         };
+        core.authority.recall(core.condition.orders, &core.config);
         if let Some(flaw) = flaw {
             let text = format!("learned distributions are not used: {flaw}");
             core.note(Note::warning(EventKind::Fault, text));
@@ -162,6 +164,14 @@ impl<S: Store> Core<S> {
         }
         core.expect_undone(left.undone);
         Ok(core)
+    }
+
+    /// Administrators' commands outlive a crash.
+    fn tell_orders(&mut self) {
+        if let Some(orders) = self.authority.orders().in_words() {
+            let text = format!("in force again, because litd was not stopped: {orders}");
+            self.note(Note::warning(EventKind::Command, text));
+        }
     }
 
     /// A second reading of each device, at once: the shell has taken the first.
@@ -220,7 +230,10 @@ impl<S: Store> Core<S> {
             Event::ReloadRefused(why) => self.reload_refused(why),
             Event::Outside(what) => self.note(Note::warning(EventKind::Fault, what)),
             Event::Asked(what) => self.note(Note::info(EventKind::Command, what)),
-            Event::Stop => self.stop(),
+            Event::Stop => {
+                self.authority.forget_orders();
+                self.stop();
+            }
             Event::Time => {}
         }
         if self.rounds.begins(self.now()) {

@@ -153,6 +153,7 @@ impl<S: Store> Core<S> {
             self.check_on_record(budget).map_err(as_it_was)?;
         }
         self.authority.set_budget(watts);
+        self.save_condition();
         self.replan_all();
         Ok(match (watts, self.policy()) {
             (Some(budget), Policy::Observe) => {
@@ -212,6 +213,7 @@ impl<S: Store> Core<S> {
             self.check_mode().map_err(problem)?;
         }
         self.authority.set_policy(policy);
+        self.save_condition();
         self.replan_all();
         Ok(format!("policy is {policy}"))
     }
@@ -286,6 +288,7 @@ impl<S: Store> Core<S> {
             && new < set
         {
             self.authority.set_budget(None);
+            self.save_condition();
             let text =
                 format!("caps.budget of {new} takes the place of the {set} of `litctl budget`");
             self.note(Note::info(EventKind::Command, text));

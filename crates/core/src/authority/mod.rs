@@ -11,9 +11,11 @@ pub(crate) mod stopping;
 use litd_api::{Lease, LeaseStatus, Mode};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
+use serde::{Deserialize, Serialize};
 
 use crate::authority::over_budget::{Keeping, News};
 use crate::authority::stopping::Stopping;
+use crate::budget::check_number;
 use crate::config::{Config, Rollout};
 use crate::core::seconds;
 
@@ -25,13 +27,33 @@ struct Granted {
     until: Nanos,
 }
 
+/// What administrators have set by commands, until litd is stopped: after a crash it is in force again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Orders {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    budget: Option<Watts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    policy: Option<Policy>,
+}
+
+impl Orders {
+    /// In words; `None`: there are none.
+    pub fn in_words(self) -> Option<String> {
+        let budget = self
+            .budget
+            .map(|it| format!("the budget of {it} (`litctl budget`)"));
+        let policy = self
+            .policy
+            .map(|it| format!("the policy {it} (`litctl policy`)"));
+        let both: Vec<String> = budget.into_iter().chain(policy).collect();
+        (!both.is_empty()).then(|| both.join(" and "))
+    }
+}
+
 /// Decisions that override the configuration, and what has come of them.
 #[derive(Debug, Default)]
 pub(crate) struct Authority {
-    /// An administrator's budget, until the next start.
-    budget: Option<Watts>,
-    /// An administrator's policy, until the next start.
-    policy: Option<Policy>,
+    orders: Orders,
     lease: Option<Granted>,
     /// Why a kill switch has switched litd off; `None` while it has not.
     kill_switch: Option<String>,
@@ -188,12 +210,12 @@ impl Authority {
 
     /// The policy that is asked for where litd steers.
     pub fn policy(&self, config: &Config) -> Policy {
-        self.policy.unwrap_or(config.policy)
+        self.orders.policy.unwrap_or(config.policy)
     }
 
-    /// An administrator wants this policy until the next start.
+    /// An administrator wants this policy until litd is stopped.
     pub fn set_policy(&mut self, policy: Policy) {
-        self.policy = Some(policy);
+        self.orders.policy = Some(policy);
     }
 
     /// The budget that was set, before what the node's leaves: the least of what an administrator says and of what the
@@ -204,19 +226,40 @@ impl Authority {
 
     /// The same with this budget of a lease.
     fn budget_under(&self, leased: Option<Watts>, config: &Config) -> Option<Watts> {
-        let own = self.budget.or(config.caps.budget);
+        let own = self.orders.budget.or(config.caps.budget);
         let lent = leased.or(config.caps.safe_budget);
         [own, lent].into_iter().flatten().reduce(Watts::min)
     }
 
-    /// The budget that an administrator has set until the next start.
+    /// The budget that an administrator has set until litd is stopped.
     pub fn overriding_budget(&self) -> Option<Watts> {
-        self.budget
+        self.orders.budget
     }
 
-    /// An administrator wants this budget until the next start; `None`: the configured one.
+    /// An administrator wants this budget until litd is stopped; `None`: the configured one.
     pub fn set_budget(&mut self, budget: Option<Watts>) {
-        self.budget = budget;
+        self.orders.budget = budget;
+    }
+
+    /// What is to be in force again after a crash.
+    pub fn orders(&self) -> Orders {
+        self.orders
+    }
+
+    /// The litd before has crashed under these orders: they are in force again, but for a budget where the file has a
+    /// lower one by now.
+    pub fn recall(&mut self, orders: Orders, config: &Config) {
+        let lower = |budget: &Watts| config.caps.budget.is_none_or(|of_file| *budget <= of_file);
+        let can_be = |budget: &Watts| check_number(*budget).is_ok();
+        self.orders = Orders {
+            budget: orders.budget.filter(can_be).filter(lower),
+            policy: orders.policy,
+        };
+    }
+
+    /// litd is stopped: the next one goes by its configuration.
+    pub fn forget_orders(&mut self) {
+        self.orders = Orders::default();
     }
 
     /// The budget of the lease.
@@ -288,14 +331,14 @@ impl Authority {
     /// A copy of all decisions.
     pub fn decided(&self) -> Decided {
         Decided {
-            budget: self.budget,
+            budget: self.orders.budget,
             lease: self.lease.clone(),
         }
     }
 
     /// Goes back to earlier decisions.
     pub fn take_back(&mut self, before: Decided) {
-        (self.budget, self.lease) = (before.budget, before.lease);
+        (self.orders.budget, self.lease) = (before.budget, before.lease);
     }
 }
 

@@ -105,7 +105,7 @@ impl History {
         self.node.pass(3.0);
         for _ in 0..4 + self.rng.below(14) {
             if !self.node.runs() {
-                self.node.start();
+                self.start();
             }
             let gpu = self.rng.below(self.node.gpus.len());
             self.rng.pick(&HAPPENS)(self, gpu);
@@ -229,14 +229,19 @@ impl History {
         reset.range.default = highest;
     }
 
+    /// What was set by command is in force again after a crash, as far as the disk has it.
+    fn start(&mut self) {
+        self.node.start();
+        self.by_command = self.node.disk.keeps_a_budget();
+    }
+
     fn crash(&mut self, _: usize) {
         self.node.kill();
         if self.rng.chance(0.4) {
             self.node.restore();
         }
         self.node.pass(2.0 * self.rng.unit());
-        self.node.start();
-        self.by_command = false;
+        self.start();
     }
 
     fn released(&mut self, gpu: usize) {

@@ -66,6 +66,13 @@ impl Disk {
         entries.into_iter().map(|it| it.address).collect()
     }
 
+    /// Whether a budget that was set by command is in force again after a crash.
+    pub fn keeps_a_budget(&self) -> bool {
+        let condition = self.0.borrow().kept.condition.clone();
+        let condition: serde_json::Value = serde_json::from_slice(&condition).unwrap_or_default();
+        condition["orders"]["budget"].is_number()
+    }
+
     /// The records of the audit log that can be read.
     pub fn audited(&self) -> Vec<Record> {
         let platter = self.0.borrow();

@@ -1,10 +1,11 @@
 //! Ranges, floors, ceilings and budgets at the edges of what is accepted.
 
+use litd_api::Command;
 use litd_core::Config;
 use litd_units::Watts;
 
 use crate::gpu::{Gpu, found_at};
-use crate::node::{EPSILON, Node, observing};
+use crate::node::{EPSILON, Node, budget, observing};
 use crate::rng::Rng;
 use crate::seeds::{self, Outcome, ensure};
 
@@ -90,4 +91,47 @@ fn history(seed: u64) -> Outcome {
 #[test]
 fn budgets_at_the_edges() {
     seeds::none_is_bad(history);
+}
+
+/// An administrator has lowered the budget because a feed failed, and litd crashes.
+#[test]
+fn a_budget_by_command_outlives_a_crash_and_no_stop() {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.command(budget(1600.0)).unwrap();
+    let policy = "observe".to_owned();
+    node.command(Command::SetPolicy { policy }).unwrap();
+    node.pass(5.0);
+    node.holds_at_most(1600.0);
+    for _ in 0..2 {
+        node.kill();
+        node.restore();
+        node.start();
+        node.pass(5.0);
+        node.holds_at_most(1600.0);
+        let status = node.status();
+        assert_eq!(
+            (status.gpus.budget, &*status.node.policy),
+            (Watts(1600.0), "observe")
+        );
+    }
+    assert!(node.stop());
+    node.start();
+    node.pass(5.0);
+    node.all_hold(700.0);
+    assert_eq!(node.status().gpus.budget, Watts(2800.0));
+}
+
+/// The file is the newer word where it allows less.
+#[test]
+fn a_lower_budget_in_the_file_takes_the_place_of_one_from_before_a_crash() {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.command(budget(2000.0)).unwrap();
+    node.pass(5.0);
+    node.kill();
+    node.config.caps.budget = Some(Watts(1600.0));
+    node.start();
+    node.pass(5.0);
+    node.holds_at_most(1600.0);
 }

@@ -109,7 +109,7 @@ impl Hard {
         self.node.pass(3.0);
         for _ in 0..4 + self.rng.below(16) {
             if !self.node.runs() {
-                self.node.start();
+                self.start();
             }
             let gpu = self.rng.below(self.node.gpus.len());
             let which = self.rng.below(HAPPENS.len());
@@ -117,7 +117,7 @@ impl Hard {
             self.go_on();
         }
         if !self.node.runs() {
-            self.node.start();
+            self.start();
         }
         match self.rng.below(4) {
             0 => self.ends_in_trouble(),
@@ -162,7 +162,7 @@ impl Hard {
             }
             _ => {
                 self.node.kill();
-                self.node.start();
+                self.start();
                 self.node.pass(40.0);
                 let stopped = self.node.stop();
                 ensure(stopped, || "the stop does not come to an end".to_owned())?;
@@ -439,26 +439,30 @@ impl Hard {
         }
     }
 
+    /// What was set by command is in force again after a crash, as far as the disk has it.
+    fn start(&mut self) {
+        self.node.start();
+        self.by_command = self.node.disk.keeps_a_budget();
+    }
+
     fn crash(&mut self, _: usize) {
-        self.by_command = false;
         self.node.kill();
         if self.rng.chance(0.4) {
             self.node.forget_late();
             self.node.restore();
         }
         self.node.pass(2.0 * self.rng.unit());
-        self.node.start();
+        self.start();
     }
 
     fn stop_and_start(&mut self, _: usize) {
-        self.by_command = false;
         self.node.forget_late();
         self.node.stop();
         self.node.forget_late();
         if self.rng.chance(0.5) {
             self.node.restore();
         }
-        self.node.start();
+        self.start();
     }
 
     fn released(&mut self, gpu: usize) {
@@ -620,13 +624,12 @@ impl Hard {
     }
 
     fn killed_in_the_end(&mut self, _: usize) {
-        self.by_command = false;
         self.node.forget_late();
         let restores = self.rng.chance(0.5);
         let seconds = self.rng.pick(&[0.1, 0.5, 2.0, 6.0]);
         self.node.killed_in_the_end(restores, seconds);
         self.node.forget_late();
-        self.node.start();
+        self.start();
     }
 
     fn unmanaged(&mut self, _: usize) {

@@ -27,7 +27,14 @@ impl World {
         if self.core.is_none() || self.stop_sent.is_some() {
             return;
         }
-        let device = self.rng.below(self.hw.len());
+        // Of all devices the next one that may have an override, if there is one: most have jobs or budgets.
+        let first = self.rng.below(self.hw.len());
+        let mut all = (first..self.hw.len()).chain(0..first);
+        let may = |&it: &usize| {
+            let is_told = self.hw[it].range_told == Some(self.hw[it].range);
+            is_told && self.wrong_by_hand(it, self.hw[it].range.highest).is_none()
+        };
+        let device = all.find(may).unwrap_or(first);
         let range = self.hw[device].range;
         let (lowest, highest) = (range.lowest.0 - 10.0, range.highest.0 + 10.0);
         let watts = match self.hw[device].hand.failed.first() {

@@ -696,7 +696,7 @@ impl World {
         }
         self.node_unheard();
         self.ledger.watching = None;
-        (self.ledger.budget, self.ledger.policy) = (None, None);
+        (self.ledger.budget, self.ledger.policy) = self.orders_kept();
         self.ledger.braked_until = 0;
         self.ledger.known_hands.clear();
         // The kill switch is looked for again once litd runs, and there is none for a moment.
@@ -706,6 +706,23 @@ impl World {
         let unreadable = self.seen.has(Fault::Unreadable);
         let budget = self.budget_set().is_some();
         self.ledger.reason |= left || unreadable || budget;
+    }
+
+    /// The administrator's budget and policy that are in force again at a start: those in the node's condition, which a
+    /// stop has emptied, but for a budget where the file has a lower one by now.
+    fn orders_kept(&self) -> (Option<Watts>, Option<Policy>) {
+        let condition = self.disk.with(|disk| disk.condition.clone());
+        let condition: serde_json::Value = serde_json::from_slice(&condition).unwrap_or_default();
+        if condition["boot"] != format!("boot-{}", self.boot) {
+            return (None, None);
+        }
+        let budget = condition["orders"]["budget"].as_f64().map(Watts);
+        let of_file = self.config.caps.budget;
+        let policy = condition["orders"]["policy"].as_str();
+        (
+            budget.filter(|&budget| of_file.is_none_or(|of_file| budget <= of_file)),
+            policy.and_then(|policy| policy.parse().ok()),
+        )
     }
 
     pub fn before_stop(&mut self) {
