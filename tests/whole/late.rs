@@ -13,9 +13,14 @@ const LATE: usize = 2;
 const ADDRESS: &str = "0000:25:00.0";
 
 fn lower(stand: &Stand, watts: f64) {
-    stand.command(&Command::SetBudget {
-        watts: Some(Watts(watts)),
-    });
+    let watts = Some(Watts(watts));
+    stand.command(&Command::SetBudget { watts });
+}
+
+/// The next litd starts, and the budget from before the crash, which it keeps, is lifted.
+fn start_without_a_budget(stand: &mut Stand) {
+    stand.start();
+    stand.command(&Command::SetBudget { watts: None });
 }
 
 /// A node whose litd was killed after a write had failed that its GPU will do all the same.
@@ -76,7 +81,7 @@ fn what_lands_goes_back_too_where_the_log_was_moved() {
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
     assert!(stand.journaled().contains(&ADDRESS.to_owned()), "{said}");
-    stand.start();
+    start_without_a_budget(&mut stand);
     stand.wait_for_found();
     land(&stand);
     wait_for("the cap found", || stand.is_back());
@@ -91,7 +96,7 @@ fn what_lands_on_the_next_litd_goes_back() {
     let mut stand = killed_with_a_write_to_come();
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
-    stand.start();
+    start_without_a_budget(&mut stand);
     stand.wait_for_found();
     land(&stand);
     wait_for("the cap found", || stand.is_back());

@@ -7,7 +7,7 @@ use crate::stand::{Stand, quick, wait_for};
 /// Eight GPUs of 700 W and floors of 300 W: without the seven others' floors 350 W are left for the eighth.
 const BUDGET: f64 = 2450.0;
 
-const RELEASE: &str = r#"{"command":"restore","device":"gpu1"}"#;
+const RELEASE: &str = r#"{"command":"release","device":"gpu1"}"#;
 
 /// A node that stayed within the budget when a GPU was let go of.
 fn released(config: &str) -> Stand {

@@ -74,7 +74,7 @@ fn a_device_that_can_not_be_read_is_not_written() {
         (
             Fault::Fickle(Watts(5.0)),
             Topic::Reading,
-            "while nobody writes it",
+            "while litd wrote nothing",
         ),
         (Fault::Gone, Topic::Lower, "gone"),
         (Fault::InReset, Topic::Lower, "reset"),
