@@ -41,7 +41,7 @@ pub(crate) struct Condition {
     #[serde(default)]
     pub left_alone: AllLeftAlone,
     /// What administrators have set by commands, until litd is stopped or the node boots.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Orders::is_none")]
     pub orders: Orders,
     #[serde(default)]
     boot: String,

@@ -37,6 +37,11 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
+    /// Whether there are none. (serde passes a reference.)
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// In words; `None`: there are none.
     pub fn in_words(self) -> Option<String> {
         let budget = self
