@@ -79,7 +79,7 @@ fn a_bad_case_is_named() {
         (case("[[0, 1], [0]]", ""), "1 for GPU 1"),
         (case("[[0], [1], [2]]", ""), "covers 3 GPUs and caps 2"),
         (case("[]", ""), "no kernel"),
-        (case("[[-1e308], [1e308]]", ""), "no lead"),
+        (case("[[-1e308], [1e308]]", ""), "not possible"),
         (case("[[0], [1]]", r#", "scale": "cosmic""#), "cosmic"),
         (
             case("[[0], [1]]", r#", "global_max_before": -1"#),

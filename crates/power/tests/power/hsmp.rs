@@ -131,7 +131,7 @@ fn a_socket_whose_neighbours_sensors_did_not_come_up_is_not_taken_for_that() {
             "amd_hsmp" => {
                 assert_eq!(addresses(&found), [""; 0]);
                 let said = notice(&found, Severity::Error);
-                assert!(said.text.starts_with("1 of 2 have limits"), "{said}");
+                assert!(said.text.starts_with("only 1 of 2 CPU sockets"), "{said}");
             }
             _ => assert_eq!(addresses(&found), ["cpu0"]),
         }
