@@ -112,8 +112,8 @@ class Controller:
         planned, clock = self._schedule[self._at]
         if planned != kind:
             log.warning(
-                "the plan expects %s as computation %d, but the job runs %s: clocks are not set until"
-                " a new plan comes",
+                "the plan expects %s as computation %d, but the job runs %s:"
+                " clocks are not set until a new plan comes",
                 planned,
                 self._at,
                 kind,

@@ -255,7 +255,13 @@ def test_a_second_welcome_is_litds_new_word_on_the_profiler(
 def test_an_end_in_the_middle_of_a_measured_iteration(path: Path, hook: Hook, ways: Ways) -> None:
     with StandIn(path, standin.welcome(0, 1)) as daemon:
         connected(hook)
-        hook.step()
+
+        def is_measuring() -> bool:
+            hook.step()
+            return ways.did[-1] == "begin"
+
+        # What the welcome asks for may be heard a moment after the connection.
+        wait_for("a measured iteration", is_measuring)
         hook.close()
         assert ways.did[-2:] == ["abort", "close"]
         wait_for("bye", lambda: daemon.heard("bye"))
