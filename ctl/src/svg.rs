@@ -176,13 +176,19 @@ impl Chart {
 }
 
 /// Five to ten round numbers within a range.
-fn ticks((from, to): (f64, f64)) -> Vec<f64> {
-    let rough = (to - from) / 6.0;
+fn ticks(range: (f64, f64)) -> Vec<f64> {
+    round_numbers(range, 6.0)
+}
+
+/// Round numbers within a range, at steps of 1, 2 or 5 times a power of ten: the range has so many of them or fewer.
+pub fn round_numbers((from, to): (f64, f64), most: f64) -> Vec<f64> {
+    let rough = (to - from) / most;
     let power = 10_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power);
     let step = step
         .into_iter()
-        .find(|step| *step >= rough)
+        // The difference of two decimal numbers is rarely exact.
+        .find(|step| *step >= rough * (1.0 - 1e-9))
         .unwrap_or(rough);
     if !(step.is_finite() && step > 0.0) {
         return Vec::new();

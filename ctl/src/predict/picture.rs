@@ -11,7 +11,7 @@ use plotters::prelude::*;
 use litd_cli::colours::COLOURS;
 
 use crate::page;
-use crate::svg::escaped;
+use crate::svg::{escaped, round_numbers};
 
 const SIZE: (u32, u32) = (860, 520);
 const FONT: &str = "sans-serif";
@@ -114,16 +114,7 @@ fn ticks(range: &Range<f64>) -> Vec<f64> {
             return within;
         }
     }
-    let rough = (range.end - range.start) / 4.0;
-    let unit = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|it| it * unit);
-    let step = step
-        .into_iter()
-        .find(|it| *it >= 0.99 * rough)
-        .unwrap_or(unit);
-    let first = (range.start / step).ceil() as i64;
-    let all = (first..).map(|at| at as f64 * step);
-    all.take_while(|it| *it <= range.end).collect()
+    round_numbers((range.start, range.end), 4.0)
 }
 
 /// A tick without needless digits.
