@@ -314,6 +314,8 @@ impl Server {
                 None => drop(changes.changed().await),
             }
         };
+        // Before its version is told: after a crash, who waits for a newer one would wait for ever.
+        self.state.on_disk().await?;
         let schedule = self.plans(id).await?.schedule(&plan.rank, plan.degree);
         Ok((json(&schedule)?.0, Some(plan.version)))
     }
@@ -336,6 +338,7 @@ impl Server {
                 newer => break newer,
             }
         };
+        self.state.on_disk().await?;
         let contract = self.plans(id).await?.contract(degree);
         Ok((contract.write(Format::Contract), Some(version)))
     }

@@ -76,6 +76,20 @@ impl State {
         Ok(saved.map(|()| done))
     }
 
+    /// Waits until the disk has all changes made so far, such as the version that an answer is about to tell.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub async fn on_disk(self: &Arc<Self>) -> io::Result<()> {
+        let number = held(&self.jobs).changes;
+        // Nearly always, without waiting for a thread.
+        if self.saved.try_lock().is_ok_and(|saved| *saved >= number) {
+            return Ok(());
+        }
+        let state = self.clone();
+        blocking(move || state.save(number)).await
+    }
+
     /// Adds a result to the file of results.
     ///
     /// # Errors
@@ -128,4 +142,39 @@ async fn blocking<T: Send + 'static>(
 ) -> io::Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|cause| Err(io::Error::other(cause)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn await_it<T>(future: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn what_is_answered_is_on_disk_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, registry) = Store::open(folder.path()).unwrap();
+        let state = Arc::new(State::new(store, registry));
+        await_it(state.on_disk()).unwrap();
+        // A disk that takes its time with a change.
+        let disk = state.saved.lock().unwrap();
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| await_it(state.change(|_| Ok(()))));
+            while held(&state.jobs).changes == 0 {
+                std::thread::yield_now();
+            }
+            let waiting = scope.spawn(|| await_it(state.on_disk()));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waiting.is_finished() && !changing.is_finished());
+            drop(disk);
+            waiting.join().unwrap().unwrap();
+            assert_eq!(*held(&state.saved), 1);
+            changing.join().unwrap().unwrap().unwrap();
+        });
+    }
 }
