@@ -24,6 +24,10 @@ use crate::tree::{Attribute, Call, Directory, Leaf};
 /// The kernel must not cache attributes: a driver may say something else each time.
 const TTL: Duration = Duration::ZERO;
 
+/// A directory that is no device's stays as long as the kernel likes. Looked up anew for each path that goes through
+/// it, such directories would be nine questions in ten.
+const LASTING: Duration = Duration::from_secs(60);
+
 /// The size that stat reports for every attribute of sysfs.
 const SIZE: u64 = 4096;
 
@@ -59,8 +63,12 @@ struct Entry {
 
 #[derive(Debug)]
 enum Kind {
-    /// Names in order, with their inodes.
-    Directory(Vec<(String, u64)>),
+    Directory {
+        /// In order, with their inodes.
+        names: Vec<(String, u64)>,
+        /// Whether no file in it is a device's, with which it could go.
+        lasts: bool,
+    },
     Link(String),
     File(Attribute),
 }
@@ -68,7 +76,7 @@ enum Kind {
 impl Kind {
     fn file_type(&self) -> FileType {
         match self {
-            Self::Directory(_) => FileType::Directory,
+            Self::Directory { .. } => FileType::Directory,
             Self::Link(_) => FileType::Symlink,
             Self::File(_) => FileType::RegularFile,
         }
@@ -169,6 +177,7 @@ impl State {
     fn add(&mut self, path: String, parent: u64, directory: Directory) -> u64 {
         let inode = self.inode(&path);
         let mut names = Vec::new();
+        let mut lasts = true;
         for (name, below) in directory.directories {
             let below = self.add(format!("{path}/{name}"), inode, below);
             names.push((name, below));
@@ -177,14 +186,17 @@ impl State {
             let leaf_inode = self.inode(&format!("{path}/{name}"));
             let kind = match leaf {
                 Leaf::Link(target) => Kind::Link(target),
-                Leaf::File(attribute) => Kind::File(attribute),
+                Leaf::File(attribute) => {
+                    lasts &= attribute.device.is_none();
+                    Kind::File(attribute)
+                }
             };
             let parent = inode;
             self.entries.insert(leaf_inode, Entry { parent, kind });
             names.push((name, leaf_inode));
         }
         names.sort();
-        let kind = Kind::Directory(names);
+        let kind = Kind::Directory { names, lasts };
         self.entries.insert(inode, Entry { parent, kind });
         inode
     }
@@ -194,15 +206,20 @@ impl State {
         *self.inodes.entry(path.to_owned()).or_insert(next)
     }
 
-    fn attr(&self, inode: u64) -> Option<FileAttr> {
+    /// What stat reports, and for how long the kernel may say so unasked.
+    fn attr(&self, inode: u64) -> Option<(FileAttr, Duration)> {
         let entry = self.entries.get(&inode)?;
         let owner = self.owners.get(&inode).copied().unwrap_or_default();
+        let ttl = match &entry.kind {
+            Kind::Directory { lasts: true, .. } => LASTING,
+            _ => TTL,
+        };
         let (mode, size, nlink) = match &entry.kind {
-            Kind::Directory(_) => (0o755, 0, 2),
+            Kind::Directory { .. } => (0o755, 0, 2),
             Kind::Link(target) => (0o777, target.len() as u64, 1),
             Kind::File(attribute) => (attribute.mode, SIZE, 1),
         };
-        Some(FileAttr {
+        let attr = FileAttr {
             ino: INodeNo(inode),
             size,
             blocks: 0,
@@ -218,11 +235,12 @@ impl State {
             rdev: 0,
             blksize: 4096,
             flags: 0,
-        })
+        };
+        Some((attr, ttl))
     }
 
-    fn lookup(&self, parent: u64, name: &OsStr) -> Option<FileAttr> {
-        let Kind::Directory(names) = &self.entries.get(&parent)?.kind else {
+    fn lookup(&self, parent: u64, name: &OsStr) -> Option<(FileAttr, Duration)> {
+        let Kind::Directory { names, .. } = &self.entries.get(&parent)?.kind else {
             return None;
         };
         let name = name.to_str()?;
@@ -231,7 +249,7 @@ impl State {
     }
 
     fn open(&mut self, inode: u64, flags: OpenFlags) -> Result<u64, Errno> {
-        let mode = self.attr(inode).ok_or(Errno::ENOENT)?.perm;
+        let mode = self.attr(inode).ok_or(Errno::ENOENT)?.0.perm;
         let Some(Kind::File(attribute)) = self.entries.get(&inode).map(|entry| &entry.kind) else {
             return Err(Errno::EISDIR);
         };
@@ -253,7 +271,7 @@ impl State {
 
     fn list(&self, inode: u64) -> Option<Vec<(u64, FileType, String)>> {
         let entry = self.entries.get(&inode)?;
-        let Kind::Directory(names) = &entry.kind else {
+        let Kind::Directory { names, .. } = &entry.kind else {
             return None;
         };
         let dots = [(inode, "."), (entry.parent, "..")]
@@ -277,14 +295,14 @@ fn code(errno: Errno) -> fuser::Errno {
 impl Filesystem for Sysfs {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.0.with(|state| state.lookup(parent.0, name)) {
-            Some(attr) => reply.entry(&TTL, &attr, Generation(0)),
+            Some((attr, ttl)) => reply.entry(&ttl, &attr, Generation(0)),
             None => reply.error(fuser::Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.0.with(|state| state.attr(inode.0)) {
-            Some(attr) => reply.attr(&TTL, &attr),
+            Some((attr, ttl)) => reply.attr(&ttl, &attr),
             None => reply.error(fuser::Errno::ENOENT),
         }
     }
@@ -316,7 +334,7 @@ impl Filesystem for Sysfs {
             state.attr(inode.0)
         });
         match attr {
-            Some(attr) => reply.attr(&TTL, &attr),
+            Some((attr, ttl)) => reply.attr(&ttl, &attr),
             None => reply.error(fuser::Errno::ENOENT),
         }
     }
@@ -326,7 +344,7 @@ impl Filesystem for Sysfs {
             let entry = state.entries.get(&inode.0)?;
             match &entry.kind {
                 Kind::Link(target) => Some(target.clone()),
-                Kind::Directory(_) | Kind::File(_) => None,
+                Kind::Directory { .. } | Kind::File(_) => None,
             }
         });
         match target {
