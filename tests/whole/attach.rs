@@ -242,6 +242,8 @@ fn a_question_that_waited_too_long_is_not_answered_later() {
     let client = Client::new(1);
     let litd = Pid::from_raw(stand.daemon.pid().try_into().unwrap());
     assert_eq!(stand.answer(&client, &poll(own())), "");
+    // On a busy machine the first question may have waited too long, and was asked again.
+    let late = stand.traceable().datagrams.late;
     kill(litd, Signal::SIGSTOP).unwrap();
     // Its other threads stop a moment later.
     std::thread::sleep(Duration::from_millis(100));
@@ -250,7 +252,7 @@ fn a_question_that_waited_too_long_is_not_answered_later() {
     kill(litd, Signal::SIGCONT).unwrap();
     // The client has stopped listening, and would take it for the answer to its next question.
     assert_eq!(client.answer(Duration::from_millis(500)), None);
-    assert_eq!(stand.traceable().datagrams.late, 1);
+    assert_eq!(stand.traceable().datagrams.late, late + 1);
     stand.wish(own()).unwrap();
     let told = stand.answer(&client, &poll(own()));
     assert!(told.contains("ACTIVITIES_LOG_FILE"), "{told}");

@@ -567,6 +567,67 @@ fn it_waits_for_a_daemon_that_is_being_started_again() {
     assert!(!node.path("stamp").exists());
 }
 
+/// A node that Slurm has drained stays so while nobody can tell whether its cap is right again.
+#[test]
+fn one_look_that_tells_nothing_brings_no_node_back() {
+    let node = Node::new();
+    node.put("state", "State=IDLE");
+    let state = node.path("state");
+    let state = state.display();
+    for (name, text) in [
+        ("logger", "exit 0".to_owned()),
+        (
+            "scontrol",
+            format!(
+                "case \"$*\" in\n\"show node\"*) cat {state} ;;\n\
+                 *DRAIN*) echo \"State=DRAIN ${{4:-}} $*\" > {state} ;;\n\
+                 *RESUME*) echo State=IDLE > {state} ;;\nesac"
+            ),
+        ),
+    ] {
+        node.put(&format!("bin/{name}"), &format!("#!/bin/sh\n{text}"));
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(node.path(&format!("bin/{name}")), executable).unwrap();
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = here.join("deploy/check/litd-check");
+    let root = node.root.path().display().to_string();
+    let asks = format!(
+        "{} --root {root} --grace 100 --stamp {root}/stamp --nvidia-smi {root}/smi/nvidia-smi",
+        program.display()
+    );
+    let script = fs::read_to_string(here.join("fleet/slurm/health-check")).unwrap();
+    node.put(
+        "health-check",
+        &script.replace("/usr/sbin/litd-check", &asks),
+    );
+    let is_drained = |up: u64| {
+        node.up(up);
+        let path = format!("{root}/bin:{}", std::env::var("PATH").unwrap());
+        let mut health_check = Command::new("sh");
+        health_check
+            .arg(node.path("health-check"))
+            .env("PATH", path);
+        assert!(health_check.status().unwrap().success());
+        let state = fs::read_to_string(node.path("state")).unwrap();
+        state.contains("Reason=litd")
+    };
+    node.litd_dies();
+    node.set(Device::Amd(0), 700.0);
+    assert!(!is_drained(5_000));
+    assert!(is_drained(5_100));
+    let cap = format!("{}/power1_cap", Node::amd(0));
+    node.put(&cap, "");
+    assert!(is_drained(5_160));
+    node.set(Device::Amd(0), 700.0);
+    assert!(is_drained(5_161));
+    // Even where it begins to wait anew.
+    fs::remove_file(node.path("stamp")).unwrap();
+    assert!(is_drained(5_162));
+    node.set(Device::Amd(0), 750.0);
+    assert!(!is_drained(5_163));
+}
+
 #[test]
 fn a_stamp_that_can_not_be_is_waited_for_once_more_and_no_longer() {
     let node = Node::new();
