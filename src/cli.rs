@@ -11,6 +11,7 @@ use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 use crate::daemon::{self, DaemonError, Options};
 use crate::logging;
 use crate::qualify;
+use crate::signals;
 use crate::state::StateError;
 
 /// Balances the power caps of a GPU training node.
@@ -66,16 +67,36 @@ pub fn command() -> clap::Command {
 /// Runs litd as the command line `args` says, the first of which is the program's name.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+    // Before anything else, because the default effect of each ends the process. All but the daemon let them through
+    // again.
+    signals::hold();
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-    if args.get(1).is_some_and(|name| name == rocm_smi::COMMAND) {
-        return rocm_smi::serve(args.into_iter().skip(2));
+    match as_back_end(&args) {
+        Some(status) => status,
+        None => obey(args),
     }
-    if args.get(1).is_some_and(|name| name == nvml::LOOK) {
-        return nvml::look(args.into_iter().skip(2));
+}
+
+/// Runs as the process of a back end, if the command line asks for one.
+fn as_back_end(args: &[OsString]) -> Option<ExitCode> {
+    let name = args.get(1)?;
+    let rest = || {
+        signals::let_through();
+        args.iter().skip(2).cloned()
+    };
+    if name == rocm_smi::COMMAND {
+        return Some(rocm_smi::serve(rest()));
     }
-    if args.get(1).is_some_and(|name| name == nvml::KEEP) {
-        return nvml::keep(args.into_iter().skip(2));
+    if name == nvml::LOOK {
+        return Some(nvml::look(rest()));
     }
+    if name == nvml::KEEP {
+        return Some(nvml::keep(rest()));
+    }
+    None
+}
+
+fn obey(args: Vec<OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -83,6 +104,10 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
+    let is_daemon = cli.command.is_none() && !cli.check_config;
+    if !is_daemon {
+        signals::let_through();
+    }
     daemon::outlive_long_files();
     let options = Options {
         config: cli.config,

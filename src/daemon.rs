@@ -17,7 +17,6 @@ use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -39,6 +38,7 @@ use crate::process::Processes;
 use crate::restore::Leftovers;
 use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
+use crate::signals::{Asked, Signals};
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
 use crate::{control, ingest, logging, metrics_server, owners, restore, takeover};
@@ -204,7 +204,7 @@ pub(crate) fn on_one_thread<T>(
 }
 
 async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
-    let signals = Signals::catch()?;
+    let signals = Signals::held()?;
     let sockets = Sockets::open(&config.shell).await?;
     let (found, store) = claim(&config, options).await?;
     let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
@@ -502,51 +502,6 @@ impl Reload {
         let owners = owners::read(&self.shell.ingest.subordinate_ids);
         hub.borrow_mut().set_owners(owners);
         hub.borrow_mut().reloaded(Ok(config));
-    }
-}
-
-/// Signals from systemd and from people at a terminal. Caught before devices are looked for, which takes a while:
-/// a daemon that is stopped meanwhile ends in order as well.
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-/// What a signal asks of a daemon.
-enum Asked {
-    Reload,
-    Stop,
-}
-
-impl Signals {
-    pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for the next signal. A reload comes before a stop that was asked for right after it: caps are left behind
-    /// as the new file says.
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            biased;
-            _ = self.hangup.recv() => Asked::Reload,
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.interrupt.recv() => Asked::Stop,
-        }
-    }
-
-    /// Waits for a signal that ends a process, and names it. A terminal that hangs up is one, too, for whoever has
-    /// no configuration to read anew.
-    pub(crate) async fn ends(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "told to stop (SIGTERM)",
-            _ = self.interrupt.recv() => "told to stop (Ctrl-C)",
-            _ = self.hangup.recv() => "told to stop (SIGHUP)",
-        }
     }
 }
 

@@ -49,6 +49,7 @@ mod rights;
 mod seats;
 mod server;
 pub mod session;
+mod signals;
 pub mod state;
 mod syncer;
 mod takeover;

@@ -16,14 +16,15 @@ use thiserror::Error;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
-    DaemonError, Life, Options, Signals, assemble, discover, on_one_thread, private_files,
-    raise_limits, store_in,
+    DaemonError, Life, Options, assemble, discover, on_one_thread, private_files, raise_limits,
+    store_in,
 };
 use crate::devices::Found;
 use crate::hanging::Hanging;
 use crate::hub::Shared;
 use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
+use crate::signals::Signals;
 use crate::state::{self, FileStore, Lock};
 use crate::takeover::take_over;
 

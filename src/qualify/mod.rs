@@ -22,14 +22,14 @@ use litd_units::{Nanos, Seconds, Watts};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
-    DaemonError, Options, Signals, discover, look, on_one_thread, private_files, raise_limits,
-    store_in,
+    DaemonError, Options, discover, look, on_one_thread, private_files, raise_limits, store_in,
 };
 use crate::kill_switch;
 use crate::lock_holders::Held;
 use crate::locks::{DeviceLocks, Remembered};
 use crate::logging;
 use crate::restore::{self, Leftover};
+use crate::signals::Signals;
 use crate::state::{self, Lock, StateError};
 use runner::Runner;
 
