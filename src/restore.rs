@@ -518,7 +518,7 @@ async fn give_back(
     match life.live(None, std::future::pending()).await {
         // The journal has the devices.
         Err(DaemonError::Unfinished) => {}
-        other => other?,
+        other => drop(other?),
     }
     let mut left = left_by(&hub, place, config)?;
     // With caps.on_exit = "hold" nothing is left to do, and the journal keeps the caps found for the next litd.
