@@ -28,6 +28,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
 use crate::hanging::Hanging;
+use crate::hold::{self, Note};
 use crate::hub::{Hub, Shared};
 use crate::listening::{BindError, Cleanup, Listening};
 use crate::locks::{DeviceLocks, Taken};
@@ -134,13 +135,17 @@ pub enum DaemonError {
 pub fn run(options: &Options) -> Result<(), DaemonError> {
     anew::goes_on();
     loop {
-        let config = Config::load(options.config.as_deref())?;
+        let config = Config::load_after(options.config.as_deref())?;
         logging::start(config.shell.log.level);
         private_files();
         raise_limits();
         let lock = Lock::take(&config.shell.state.directory)?;
+        let directory = config.shell.state.directory.clone();
         match on_one_thread(serve(config, options))? {
-            End::Over => return Ok(()),
+            End::Over => {
+                hold::end(&directory);
+                return Ok(());
+            }
             End::Anew => {}
         }
         drop(lock);
@@ -236,6 +241,8 @@ async fn serve(config: Config, options: &Options) -> Result<End, DaemonError> {
         let told = state::was_damaged(&copy);
         hub.borrow_mut().handle(Event::Outside(&told));
     }
+    hub.borrow_mut()
+        .note_holds(Note::new(&config.shell.state.directory));
     if anew::was_started() {
         hub.borrow_mut().put_off_anew(anew::PAUSE);
         let why = "litd has started itself anew, because drivers of GPUs came up after it had looked for devices";
@@ -570,7 +577,7 @@ impl Life {
         let Some(gpus) = self.hub.borrow().may_start_anew() else {
             return false;
         };
-        if let Err(error) = Config::load(reload.path.as_deref()) {
+        if let Err(error) = Config::load_after(reload.path.as_deref()) {
             self.hub.borrow_mut().put_off_anew(anew::PAUSE);
             log::error!(
                 "the drivers of {gpus} have come up, and litd does not start itself anew to take these GPUs in, \

@@ -24,6 +24,7 @@ mod control;
 pub mod daemon;
 pub mod devices;
 mod hanging;
+mod hold;
 mod home;
 pub mod hub;
 mod ingest;

@@ -21,6 +21,7 @@ use crate::daemon::{
 };
 use crate::devices::Found;
 use crate::hanging::Hanging;
+use crate::hold;
 use crate::hub::Shared;
 use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
@@ -213,7 +214,11 @@ const HELD: &str = "the last litd left caps held within caps.safe_budget, and ca
 /// A daemon runs (it is the one to ask), or caps may not be back.
 pub fn restore(options: &Options) -> Result<(), DaemonError> {
     // Even with a bad file, caps have to be restored.
-    let config = Config::load(options.config.as_deref()).or_else(|error| {
+    let config = Config::load_after(options.config.as_deref()).or_else(|error| {
+        // A file that is good, and silent, is not salvaged.
+        if Config::load(options.config.as_deref()).is_ok() {
+            return Err(error);
+        }
         logging::start(crate::config::Level::default());
         log::error!("{error}");
         let config = Config::salvage(options.config.as_deref(), error.clone())?;
@@ -225,6 +230,17 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     logging::start(config.shell.log.level);
     private_files();
     raise_limits();
+    let noted = match config.core.caps.on_exit {
+        OnExit::Hold => Vec::new(),
+        OnExit::Restore => hold::noted(&config.shell),
+    };
+    put_back(&config)?;
+    // The hold is over, by the file's word.
+    noted.iter().for_each(|it| hold::end(it));
+    Ok(())
+}
+
+fn put_back(config: &Config) -> Result<(), DaemonError> {
     let own = &config.shell.state.directory;
     // Lowering a cap needs a record first, for which the directory has to be there.
     let _lock = match config.core.caps.on_exit {
@@ -244,7 +260,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
         }
         return Leftovers(plan.left).or_nothing();
     }
-    let mut left = on_one_thread(async { plan.carry_out(&config).await })?;
+    let mut left = on_one_thread(async { plan.carry_out(config).await })?;
     left.extend(still_to_come(own, &locks));
     Leftovers(left).or_nothing()
 }
