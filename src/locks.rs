@@ -229,6 +229,32 @@ impl DeviceLocks {
         Ok(())
     }
 
+    /// Makes links for those of these addresses that have none, to the state directory of another litd, whose journal
+    /// has this id: it names them, and whatever told of it was removed.
+    ///
+    /// # Errors
+    /// A link can't be made.
+    pub fn point<'a>(
+        &self,
+        addresses: impl Iterator<Item = &'a str>,
+        state: &Path,
+        id: Option<&str>,
+    ) -> io::Result<()> {
+        self.keep()?;
+        for address in addresses.filter(|it| self.locks(it)) {
+            let link = self.link(address);
+            match symlink(state, &link) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made.map_err(|error| named(&link, &error))?,
+            }
+            if let Some(id) = id {
+                let path = self.directory.join(file_name(address) + ID);
+                fs::write(&path, id).map_err(|error| named(&path, &error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Announces that the journal in this state directory is about to get another id.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
 use crate::signals::Signals;
 use crate::state::{self, FileStore, Lock};
-use crate::takeover::take_over;
+use crate::takeover::{take_over, unlinked_usual};
 
 /// An undo that failed, or an entry that could not be removed.
 #[derive(Debug, Error)]
@@ -247,7 +247,7 @@ fn put_back(config: &Config) -> Result<(), DaemonError> {
         OnExit::Hold => Lock::take(own)?,
         OnExit::Restore => Lock::take_existing(own)?,
     };
-    let mut plan = Plan::make(own, &config.shell.locks());
+    let mut plan = Plan::make(config);
     if config.core.caps.on_exit == OnExit::Hold {
         plan.lower_last(own);
     }
@@ -285,7 +285,7 @@ fn still_to_come(own: &Path, locks: &Path) -> Vec<Leftover> {
 pub(crate) async fn undo(config: &Config) -> Result<Vec<Leftover>, DaemonError> {
     let mut config = config.clone();
     config.core.caps.on_exit = OnExit::Restore;
-    let plan = Plan::make(&config.shell.state.directory, &config.shell.locks());
+    let plan = Plan::make(&config);
     match plan.places.is_empty() {
         true => Ok(plan.left),
         false => plan.carry_out(&config).await,
@@ -303,7 +303,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn make(own: &Path, directory: &Path) -> Self {
+    fn make(config: &Config) -> Self {
+        let (own, directory) = (&config.shell.state.directory, &config.shell.locks());
         let mut plan = Self {
             places: Vec::new(),
             left: Vec::new(),
@@ -329,6 +330,8 @@ impl Plan {
         if !lost.iter().any(|state| is_same(state, own)) {
             plan.look_into(own);
         }
+        let usual = unlinked_usual(config);
+        others.extend(&usual);
         others.retain(|state| !is_same(state, own) && !lost.contains(state));
         for state in others {
             plan.look_into(state);
