@@ -22,7 +22,8 @@ use crate::state::StateError;
 #[derive(Debug, Parser)]
 #[command(name = "litd", version, max_term_width = 100)]
 #[command(
-    after_help = "Exit status: 0 done, 1 failed, 2 the command line or the configuration is wrong"
+    after_help = "Exit status: 0 done, 1 failed, 2 the command line or the configuration is wrong, 3 (`litd restore`) \
+                  a write may still take effect"
 )]
 struct Cli {
     /// The configuration file [default: /etc/litd/litd.toml if it exists]
@@ -47,8 +48,9 @@ enum Command {
     /// (or holds caps, as caps.on_exit says) and unlocks clocks. Foreign caps stay. While a daemon runs it
     /// changes nothing and ends with status 1: a running daemon restores caps on `litctl policy observe`,
     /// and when it stops. Status 1 also means that a cap could not be restored, or that the undo journal was
-    /// found damaged, and 2 that the configuration is wrong; the message has the device or the file, and the
-    /// reason.
+    /// found damaged, 2 that the configuration is wrong, and 3 that caps are restored and a write that failed or
+    /// got no answer may still change one: run it again half a minute later. The message has the device or the
+    /// file, and the reason.
     Restore,
     Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key
@@ -57,6 +59,9 @@ enum Command {
 
 /// The exit status of a wrong command line.
 const USAGE: u8 = 2;
+
+/// The exit status of a restore after which a late write may still change a cap.
+const MAY_LAND: u8 = 3;
 
 /// The command line's definition, for manual pages and shell completions.
 #[must_use]
@@ -161,6 +166,7 @@ fn report(error: &DaemonError, restoring: bool) -> ExitCode {
     logging::last_words(&line);
     ExitCode::from(match error {
         DaemonError::Config(_) => USAGE,
+        DaemonError::Left(left) if restoring && left.may_only_land() => MAY_LAND,
         _ => 1,
     })
 }

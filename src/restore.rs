@@ -145,6 +145,18 @@ pub enum Leftover {
         /// The process.
         pid: u32,
     },
+    /// A write that failed or got no answer may still change a cap, or lock clocks.
+    #[error(
+        "{}: entries stay, because writes to {} may still take effect (up to half a minute late): run `litd restore` \
+         again half a minute from now; the next start of litd does the same",
+        journal.display(), addresses.join(", ")
+    )]
+    MayLand {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The devices.
+        addresses: Vec<String>,
+    },
     /// A CPU socket's second limit is not restored.
     #[error(
         "the short-term limit of {} is not restored: its driver does not take it; `litd restore` or the next start \
@@ -192,6 +204,12 @@ impl std::fmt::Display for Leftovers {
 impl std::error::Error for Leftovers {}
 
 impl Leftovers {
+    /// Whether caps are restored, and only writes that may land late are left.
+    pub(crate) fn may_only_land(&self) -> bool {
+        let may_land = |it: &Leftover| matches!(it, Leftover::MayLand { .. });
+        !self.0.is_empty() && self.0.iter().all(may_land)
+    }
+
     /// # Errors
     /// There is something left.
     pub(crate) fn or_nothing(self) -> Result<(), DaemonError> {
@@ -286,10 +304,12 @@ pub(crate) async fn undo(config: &Config) -> Result<Vec<Leftover>, DaemonError> 
     let mut config = config.clone();
     config.core.caps.on_exit = OnExit::Restore;
     let plan = Plan::make(&config);
-    match plan.places.is_empty() {
-        true => Ok(plan.left),
-        false => plan.carry_out(&config).await,
-    }
+    let mut left = match plan.places.is_empty() {
+        true => plan.left,
+        false => plan.carry_out(&config).await?,
+    };
+    left.retain(|it| !matches!(it, Leftover::MayLand { .. }));
+    Ok(left)
 }
 
 /// The work of `litd restore`.
@@ -553,6 +573,17 @@ async fn give_back(
         _ => {}
     }
     let journal = state::journal(place);
+    let may_land: BTreeSet<String> = {
+        let hub = hub.borrow();
+        let caps = hub.may_land_on_exit().into_iter();
+        caps.chain(hub.may_lock_on_exit()).collect()
+    };
+    if !may_land.is_empty() {
+        left.push(Leftover::MayLand {
+            journal: journal.clone(),
+            addresses: may_land.into_iter().collect(),
+        });
+    }
     left.extend(damaged.map(|damage| Leftover::Damaged { journal, damage }));
     Ok(left)
 }
