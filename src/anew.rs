@@ -53,8 +53,14 @@ pub(crate) fn goes_on() {
     let _ = prctl::set_name(c"litd");
     // Processes of back ends that have ended with the program before have no other parent.
     while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|it| it.pid().is_some()) {}
-    // Devices are looked for before the loop turns again.
-    Notifier::from_environment().alive();
+    is_alive();
+}
+
+/// Feeds systemd's watchdog, which runs on from before: devices are looked for before the loop turns again.
+pub(crate) fn is_alive() {
+    if was_started() {
+        Notifier::from_environment().alive();
+    }
 }
 
 /// Executes litd anew. All that it had open is closed by then or by that; its locks are free for a moment.

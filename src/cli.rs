@@ -9,6 +9,7 @@ use litd_power::{nvml, rocm_smi};
 
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 use crate::daemon::{self, DaemonError, Options};
+use crate::locks::Taken;
 use crate::logging;
 use crate::qualify;
 use crate::signals;
@@ -155,7 +156,10 @@ fn report(error: &DaemonError, restoring: bool) -> ExitCode {
     let mut line = line.strip_suffix("litd: ").unwrap_or(&line).to_owned();
     let runs = matches!(
         error,
-        DaemonError::Taken(_) | DaemonError::State(StateError::Held { .. })
+        DaemonError::Taken(Taken {
+            restores: false,
+            ..
+        }) | DaemonError::State(StateError::Held { .. })
     );
     if restoring && runs {
         line.push_str(

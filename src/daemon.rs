@@ -55,6 +55,13 @@ const LONGEST_STOP: Duration = Duration::from_secs(20);
 /// `TimeoutStopSec=`, which `litd restore` has as well. A device that answers later is read later.
 const LONGEST_DISCOVERY: Duration = Duration::from_secs(10);
 
+/// How long a start waits for a `litd restore` that runs: one whose devices answer takes a second or two. Less than
+/// the unit's `TimeoutStartSec=` with all else.
+const LONGEST_RESTORE: Duration = Duration::from_secs(15);
+
+/// Between two looks whether it has ended.
+const RESTORES: Duration = Duration::from_millis(100);
+
 /// How often to check that sockets are still there.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -139,7 +146,7 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         logging::start(config.shell.log.level);
         private_files();
         raise_limits();
-        let lock = Lock::take(&config.shell.state.directory)?;
+        let lock = lock_after_a_restore(&config)?;
         let directory = config.shell.state.directory.clone();
         match on_one_thread(serve(config, options))? {
             End::Over => {
@@ -151,6 +158,20 @@ pub fn run(options: &Options) -> Result<(), DaemonError> {
         drop(lock);
         let Err(error) = anew::start();
         log::warn!("litd can't execute itself: {error}: it goes on in this process");
+    }
+}
+
+/// Locks the state directory. A `litd restore` that has it, as after a crash a moment ago, is waited for.
+fn lock_after_a_restore(config: &Config) -> Result<Lock, StateError> {
+    let until = Instant::now() + LONGEST_RESTORE;
+    loop {
+        match Lock::take(&config.shell.state.directory) {
+            Err(StateError::Restoring { .. }) if Instant::now() < until => {
+                anew::is_alive();
+                std::thread::sleep(RESTORES);
+            }
+            taken => return taken,
+        }
     }
 }
 
@@ -313,7 +334,21 @@ pub fn check_budgets(config: &Config, options: &Options) -> Result<String, Daemo
 /// Finds the devices and locks them for this daemon, together with the entries of its journal and of the journals
 /// of daemons that had them before.
 async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore), DaemonError> {
+    let until = Instant::now() + LONGEST_RESTORE;
+    loop {
+        match claim_now(config, options).await {
+            // Readings from before its end are outdated: devices are looked for again.
+            Err(DaemonError::Taken(taken)) if taken.restores && Instant::now() < until => {
+                sleep(RESTORES).await;
+            }
+            claimed => return claimed,
+        }
+    }
+}
+
+async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileStore), DaemonError> {
     let found = discover(config).await?;
+    anew::is_alive();
     let path = options.config.as_deref();
     if let Err(error) = config.fits(&found.inventory, path) {
         // Without litd no budget would be enforced at all.

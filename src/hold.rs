@@ -102,10 +102,10 @@ mod tests {
         note.follow(false);
         assert_eq!(noted(&shell), Vec::<PathBuf>::new());
         note.follow(true);
-        assert_eq!(noted(&shell), [directory.clone()]);
+        assert_eq!(noted(&shell), std::slice::from_ref(&directory));
         // Another daemon knows nothing yet.
         let mut next = Note::new(&directory);
-        assert_eq!(noted(&shell), [directory.clone()]);
+        assert_eq!(noted(&shell), std::slice::from_ref(&directory));
         next.follow(false);
         assert_eq!(noted(&shell), Vec::<PathBuf>::new());
         fs::write(directory.join(FILE), "another boot\n").unwrap();

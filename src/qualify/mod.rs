@@ -174,7 +174,7 @@ fn qualify(config: &Config, args: &Args, report: &mut Report) -> Result<(), Daem
     }
     let _lock = match Lock::take(&config.shell.state.directory) {
         Ok(lock) => lock,
-        Err(held @ StateError::Held { .. }) => {
+        Err(held @ (StateError::Held { .. } | StateError::Restoring { .. })) => {
             report.reasons.push(format!("{held}: {STOP}"));
             return Ok(());
         }
