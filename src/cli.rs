@@ -9,8 +9,10 @@ use litd_power::{nvml, rocm_smi};
 
 use crate::config::{Config, DEFAULT_FILE, DEFAULT_PATH};
 use crate::daemon::{self, DaemonError, Options};
+use crate::locks::Taken;
 use crate::logging;
 use crate::qualify;
+use crate::signals;
 use crate::state::StateError;
 
 /// Balances the power caps of a GPU training node.
@@ -21,7 +23,8 @@ use crate::state::StateError;
 #[derive(Debug, Parser)]
 #[command(name = "litd", version, max_term_width = 100)]
 #[command(
-    after_help = "Exit status: 0 done, 1 failed, 2 the command line or the configuration is wrong"
+    after_help = "Exit status: 0 done, 1 failed, 2 the command line or the configuration is wrong, 3 (`litd restore`) \
+                  a write may still take effect"
 )]
 struct Cli {
     /// The configuration file [default: /etc/litd/litd.toml if it exists]
@@ -46,8 +49,9 @@ enum Command {
     /// (or holds caps, as caps.on_exit says) and unlocks clocks. Foreign caps stay. While a daemon runs it
     /// changes nothing and ends with status 1: a running daemon restores caps on `litctl policy observe`,
     /// and when it stops. Status 1 also means that a cap could not be restored, or that the undo journal was
-    /// found damaged, and 2 that the configuration is wrong; the message has the device or the file, and the
-    /// reason.
+    /// found damaged, 2 that the configuration is wrong, and 3 that caps are restored and a write that failed or
+    /// got no answer may still change one: run it again half a minute later. The message has the device or the
+    /// file, and the reason.
     Restore,
     Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key
@@ -56,6 +60,9 @@ enum Command {
 
 /// The exit status of a wrong command line.
 const USAGE: u8 = 2;
+
+/// The exit status of a restore after which a late write may still change a cap.
+const MAY_LAND: u8 = 3;
 
 /// The command line's definition, for manual pages and shell completions.
 #[must_use]
@@ -66,16 +73,36 @@ pub fn command() -> clap::Command {
 /// Runs litd as the command line `args` says, the first of which is the program's name.
 #[must_use]
 pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+    // Before anything else, because the default effect of each ends the process. All but the daemon let them through
+    // again.
+    signals::hold();
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-    if args.get(1).is_some_and(|name| name == rocm_smi::COMMAND) {
-        return rocm_smi::serve(args.into_iter().skip(2));
+    match as_back_end(&args) {
+        Some(status) => status,
+        None => obey(args),
     }
-    if args.get(1).is_some_and(|name| name == nvml::LOOK) {
-        return nvml::look(args.into_iter().skip(2));
+}
+
+/// Runs as the process of a back end, if the command line asks for one.
+fn as_back_end(args: &[OsString]) -> Option<ExitCode> {
+    let name = args.get(1)?;
+    let rest = || {
+        signals::let_through();
+        args.iter().skip(2).cloned()
+    };
+    if name == rocm_smi::COMMAND {
+        return Some(rocm_smi::serve(rest()));
     }
-    if args.get(1).is_some_and(|name| name == nvml::KEEP) {
-        return nvml::keep(args.into_iter().skip(2));
+    if name == nvml::LOOK {
+        return Some(nvml::look(rest()));
     }
+    if name == nvml::KEEP {
+        return Some(nvml::keep(rest()));
+    }
+    None
+}
+
+fn obey(args: Vec<OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -83,6 +110,10 @@ pub fn main(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Exit
             return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
         }
     };
+    let is_daemon = cli.command.is_none() && !cli.check_config;
+    if !is_daemon {
+        signals::let_through();
+    }
     daemon::outlive_long_files();
     let options = Options {
         config: cli.config,
@@ -125,7 +156,10 @@ fn report(error: &DaemonError, restoring: bool) -> ExitCode {
     let mut line = line.strip_suffix("litd: ").unwrap_or(&line).to_owned();
     let runs = matches!(
         error,
-        DaemonError::Taken(_) | DaemonError::State(StateError::Held { .. })
+        DaemonError::Taken(Taken {
+            restores: false,
+            ..
+        }) | DaemonError::State(StateError::Held { .. })
     );
     if restoring && runs {
         line.push_str(
@@ -136,6 +170,7 @@ fn report(error: &DaemonError, restoring: bool) -> ExitCode {
     logging::last_words(&line);
     ExitCode::from(match error {
         DaemonError::Config(_) => USAGE,
+        DaemonError::Left(left) if restoring && left.may_only_land() => MAY_LAND,
         _ => 1,
     })
 }

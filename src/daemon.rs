@@ -17,7 +17,6 @@ use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -29,6 +28,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigError, Permissions, Shell};
 use crate::devices::{self, DiscoveryError, Found, Report};
 use crate::hanging::Hanging;
+use crate::hold::{self, Note};
 use crate::hub::{Hub, Shared};
 use crate::listening::{BindError, Cleanup, Listening};
 use crate::locks::{DeviceLocks, Taken};
@@ -39,9 +39,10 @@ use crate::process::Processes;
 use crate::restore::Leftovers;
 use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
+use crate::signals::{Asked, Signals};
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
-use crate::{control, ingest, logging, metrics_server, owners, restore, takeover};
+use crate::{anew, control, ingest, logging, metrics_server, owners, restore, takeover};
 
 pub use crate::restore::restore;
 
@@ -53,6 +54,13 @@ const LONGEST_STOP: Duration = Duration::from_secs(20);
 /// before systemd ends this process. Both together, and [`LONGEST_STOP`], are less than the unit's
 /// `TimeoutStopSec=`, which `litd restore` has as well. A device that answers later is read later.
 const LONGEST_DISCOVERY: Duration = Duration::from_secs(10);
+
+/// How long a start waits for a `litd restore` that runs: one whose devices answer takes a second or two. Less than
+/// the unit's `TimeoutStartSec=` with all else.
+const LONGEST_RESTORE: Duration = Duration::from_secs(15);
+
+/// Between two looks whether it has ended.
+const RESTORES: Duration = Duration::from_millis(100);
 
 /// How often to check that sockets are still there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -132,12 +140,48 @@ pub enum DaemonError {
 /// # Errors
 /// It can't start, or caps may not be back.
 pub fn run(options: &Options) -> Result<(), DaemonError> {
-    let config = Config::load(options.config.as_deref())?;
-    logging::start(config.shell.log.level);
-    private_files();
-    raise_limits();
-    let _lock = Lock::take(&config.shell.state.directory)?;
-    on_one_thread(serve(config, options))
+    anew::goes_on();
+    loop {
+        let config = Config::load_after(options.config.as_deref())?;
+        logging::start(config.shell.log.level);
+        private_files();
+        raise_limits();
+        let lock = lock_after_a_restore(&config)?;
+        let directory = config.shell.state.directory.clone();
+        match on_one_thread(serve(config, options))? {
+            End::Over => {
+                hold::end(&directory);
+                return Ok(());
+            }
+            End::Anew => {}
+        }
+        drop(lock);
+        let Err(error) = anew::start();
+        log::warn!("litd can't execute itself: {error}: it goes on in this process");
+    }
+}
+
+/// Locks the state directory. A `litd restore` that has it, as after a crash a moment ago, is waited for.
+fn lock_after_a_restore(config: &Config) -> Result<Lock, StateError> {
+    let until = Instant::now() + LONGEST_RESTORE;
+    loop {
+        match Lock::take(&config.shell.state.directory) {
+            Err(StateError::Restoring { .. }) if Instant::now() < until => {
+                anew::is_alive();
+                std::thread::sleep(RESTORES);
+            }
+            taken => return taken,
+        }
+    }
+}
+
+/// How a daemon's life ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Caps are restored.
+    Over,
+    /// Nothing is restored: a life follows at once.
+    Anew,
 }
 
 /// Raises the limits on open files and on file sizes as far as permitted. Containers and shells begin with 1,024
@@ -203,8 +247,8 @@ pub(crate) fn on_one_thread<T>(
     outcome
 }
 
-async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
-    let signals = Signals::catch()?;
+async fn serve(config: Config, options: &Options) -> Result<End, DaemonError> {
+    let signals = Signals::held()?;
     let sockets = Sockets::open(&config.shell).await?;
     let (found, store) = claim(&config, options).await?;
     let (clock, rig) = clock(options.rig_clock.as_deref()).await?;
@@ -218,6 +262,13 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         let told = state::was_damaged(&copy);
         hub.borrow_mut().handle(Event::Outside(&told));
     }
+    hub.borrow_mut()
+        .note_holds(Note::new(&config.shell.state.directory));
+    if anew::was_started() {
+        hub.borrow_mut().put_off_anew(anew::PAUSE);
+        let why = "litd has started itself anew, because drivers of GPUs came up after it had looked for devices";
+        hub.borrow_mut().handle(Event::Asked(why));
+    }
     let mut life = Life::new(hub.clone(), answers, signals);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
@@ -226,7 +277,7 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         shell: config.shell.clone(),
     };
     let followed_by = hub.clone();
-    by_itself(async move {
+    let end = by_itself(async move {
         match rig {
             Some((rig, first)) => {
                 let followed = rig.follow(first, followed_by);
@@ -236,14 +287,17 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         }
     })
     .await?;
-    restore::nothing_left(&hub, &config)
+    if end == End::Over {
+        restore::nothing_left(&hub, &config)?;
+    }
+    Ok(end)
 }
 
 /// Runs this in a task. The future that the runtime was started with is polled at every event, and a frame from a
 /// hook, which may ask for a clock, should not wait for that.
 async fn by_itself(
-    work: impl Future<Output = Result<(), DaemonError>> + 'static,
-) -> Result<(), DaemonError> {
+    work: impl Future<Output = Result<End, DaemonError>> + 'static,
+) -> Result<End, DaemonError> {
     match spawn_local(work).await {
         Ok(outcome) => outcome,
         Err(ended) => match ended.try_into_panic() {
@@ -280,16 +334,38 @@ pub fn check_budgets(config: &Config, options: &Options) -> Result<String, Daemo
 /// Finds the devices and locks them for this daemon, together with the entries of its journal and of the journals
 /// of daemons that had them before.
 async fn claim(config: &Config, options: &Options) -> Result<(Found, FileStore), DaemonError> {
+    let until = Instant::now() + LONGEST_RESTORE;
+    loop {
+        match claim_now(config, options).await {
+            // Readings from before its end are outdated: devices are looked for again.
+            Err(DaemonError::Taken(taken)) if taken.restores && Instant::now() < until => {
+                sleep(RESTORES).await;
+            }
+            claimed => return claimed,
+        }
+    }
+}
+
+async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileStore), DaemonError> {
     let found = discover(config).await?;
+    anew::is_alive();
     let path = options.config.as_deref();
     if let Err(error) = config.fits(&found.inventory, path) {
-        config.fits(&as_their_peers(&found.inventory), path)?;
-        // Without litd no budget would be enforced at all, and the driver may tell another range in a second.
-        log::warn!(
-            "{error}\nThe driver of one GPU reports a higher lowest cap than those of the others, and may be wrong \
-             (a GPU in recovery): with the others' lowest cap the floors are within the budget. litd starts, and \
-             holds caps at their floors while the budget is less"
-        );
+        // Without litd no budget would be enforced at all.
+        match config.fits(&as_their_peers(&found.inventory), path) {
+            // The driver may tell another range in a second.
+            Ok(()) => log::warn!(
+                "{error}\nThe driver of one GPU reports a higher lowest cap than those of the others, and may be wrong \
+                 (a GPU in recovery): with the others' lowest cap the floors are within the budget. litd starts, and \
+                 holds caps at their floors while the budget is less"
+            ),
+            // Nobody has asked for this start.
+            Err(error) if anew::was_started() => log::error!(
+                "{error}\nlitd has started itself anew, because drivers of GPUs came up, and goes on: it holds caps at \
+                 their floors while the budget is less"
+            ),
+            Err(error) => return Err(error.into()),
+        }
     }
     let (directory, state) = (config.shell.locks(), &config.shell.state.directory);
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
@@ -381,7 +457,7 @@ pub(crate) fn assemble(
     })?;
     let hardware = &config.shell.hardware;
     let search = hardware.simulated.is_none().then(|| hardware.search());
-    let presence = Presence::new(search, found.known);
+    let presence = Presence::new(search, found.known, found.up);
     let hash = config.hash();
     let node_power = NodePowerFile::new(&config.shell.hardware.node_power);
     let hub = Hub::new(
@@ -505,51 +581,6 @@ impl Reload {
     }
 }
 
-/// Signals from systemd and from people at a terminal. Caught before devices are looked for, which takes a while:
-/// a daemon that is stopped meanwhile ends in order as well.
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-/// What a signal asks of a daemon.
-enum Asked {
-    Reload,
-    Stop,
-}
-
-impl Signals {
-    pub(crate) fn catch() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for the next signal. A reload comes before a stop that was asked for right after it: caps are left behind
-    /// as the new file says.
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            biased;
-            _ = self.hangup.recv() => Asked::Reload,
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.interrupt.recv() => Asked::Stop,
-        }
-    }
-
-    /// Waits for a signal that ends a process, and names it. A terminal that hangs up is one, too, for whoever has
-    /// no configuration to read anew.
-    pub(crate) async fn ends(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "told to stop (SIGTERM)",
-            _ = self.interrupt.recv() => "told to stop (Ctrl-C)",
-            _ = self.hangup.recv() => "told to stop (SIGHUP)",
-        }
-    }
-}
-
 /// The loop around the hub.
 pub(crate) struct Life {
     hub: Shared,
@@ -576,17 +607,40 @@ impl Life {
         }
     }
 
-    /// Handles events until all caps are restored. `rig` ends when a test rig has hung up.
+    /// Whether litd starts anew at this moment. It needs a file that it can start with.
+    fn starts_anew(&self, reload: &Reload) -> bool {
+        let Some(gpus) = self.hub.borrow().may_start_anew() else {
+            return false;
+        };
+        if let Err(error) = Config::load_after(reload.path.as_deref()) {
+            self.hub.borrow_mut().put_off_anew(anew::PAUSE);
+            log::error!(
+                "the drivers of {gpus} have come up, and litd does not start itself anew to take these GPUs in, \
+                 because it could not start with its configuration: {error}. Correct the file"
+            );
+            return false;
+        }
+        log::warn!(
+            "the drivers of {gpus} have come up after litd had looked for devices: litd starts itself anew to take \
+             these GPUs in. Caps stay as they are meanwhile"
+        );
+        true
+    }
+
+    /// Handles events until all caps are restored, or litd starts anew. `rig` ends when a test rig has hung up.
     pub(crate) async fn live(
         &mut self,
         reload: Option<Reload>,
         rig: impl Future<Output = io::Result<()>>,
-    ) -> Result<(), DaemonError> {
+    ) -> Result<End, DaemonError> {
         let mut rig = std::pin::pin!(rig);
         let mut rig_gone = None;
         let (progress, end) = (self.hub.borrow().progress(), self.hub.borrow().end());
         let runs = self.hub.borrow().clock().runs();
         while !self.hub.borrow().is_stopped() {
+            if self.stop_by.is_none() && reload.as_ref().is_some_and(|it| self.starts_anew(it)) {
+                return Ok(End::Anew);
+            }
             let wait = self.hub.borrow().wait();
             let stop_by = self.stop_by;
             tokio::select! {
@@ -611,7 +665,7 @@ impl Life {
         }
         match rig_gone {
             Some(Err(error)) => Err(DaemonError::Rig(error)),
-            Some(Ok(())) | None => Ok(()),
+            Some(Ok(())) | None => Ok(End::Over),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use litd_api::{Command, Done, Events, Problem, Stacks, Status, Trials};
+use litd_core::baseline::Lower;
 use litd_core::{
     AboveSafe, Core, Crowd, DeviceId, Effect, Event, Home, Owners, Peer, Progress, Reply, SessionId,
 };
@@ -21,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::devices::Devices;
 use crate::hanging::Hanging;
+use crate::hold::Note;
 use crate::kill_switch;
 use crate::logging;
 use crate::node_power::NodePowerFile;
@@ -48,6 +50,8 @@ pub struct Hub {
     notifier: Notifier,
     presence: Presence,
     baseline: Option<BaselineFile>,
+    /// Whether caps are held when litd ends, for whoever comes after a crash.
+    hold: Option<Note>,
     node_power: NodePowerFile,
     /// Processes of earlier daemons that still wait for a driver.
     hanging: Vec<Hanging>,
@@ -95,6 +99,7 @@ impl Hub {
             notifier: Notifier::from_environment(),
             presence,
             baseline,
+            hold: None,
             node_power,
             hanging: Vec::new(),
             hostname,
@@ -117,6 +122,11 @@ impl Hub {
             );
         }
         self.hanging = hanging;
+    }
+
+    /// Notes from now on whether caps are held at the end. Call it before [`Hub::begin`].
+    pub(crate) fn note_holds(&mut self, note: Note) {
+        self.hold = Some(note);
     }
 
     /// Sends nothing to systemd: this core runs before or after the daemon's life.
@@ -356,6 +366,20 @@ impl Hub {
         self.core.above_on_exit()
     }
 
+    /// The GPUs for which litd is to start anew now, by address, if it may: they have come up, no device is asked for
+    /// anything at this moment, and [the core agrees](Core::may_start_anew).
+    #[must_use]
+    pub fn may_start_anew(&self) -> Option<String> {
+        let gpus = self.presence.come_up()?;
+        let may = !self.stopped && self.devices.waits_for_nothing() && self.core.may_start_anew();
+        may.then(|| gpus.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Does not start anew for so long.
+    pub fn put_off_anew(&mut self, time: Duration) {
+        self.presence.put_off(time);
+    }
+
     /// Whether everything is restored, and the process may end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
@@ -464,6 +488,9 @@ impl Hub {
                 }
                 Effect::Device { device, operation } => self.devices.submit(device, operation),
                 Effect::Baseline(baseline) => {
+                    if let Some(note) = &mut self.hold {
+                        note.follow(matches!(baseline.lower, Lower::ForGood(_)));
+                    }
                     if let Some(file) = &mut self.baseline {
                         file.write(&baseline);
                     }

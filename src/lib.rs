@@ -12,6 +12,7 @@
 //! - [`ports`]: who has the metrics' address, where litd does not;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
+mod anew;
 mod answers;
 pub mod attach;
 pub mod audit;
@@ -23,6 +24,7 @@ mod control;
 pub mod daemon;
 pub mod devices;
 mod hanging;
+mod hold;
 mod home;
 pub mod hub;
 mod ingest;
@@ -49,6 +51,7 @@ mod rights;
 mod seats;
 mod server;
 pub mod session;
+mod signals;
 pub mod state;
 mod syncer;
 mod takeover;

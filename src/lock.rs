@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::libc::SIGKILL;
 
@@ -28,11 +30,29 @@ pub enum Locked {
 /// How often to open a lock's file anew because another process has replaced it meanwhile.
 const TRIES: usize = 8;
 
-/// Locks a file, which `open` opens; replaces the lock of a process that is being killed and can't end.
+/// How long a lock is waited for: a process that has just died may have begun another one, which has the lock until it
+/// executes its program.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Locks a file, which `open` opens; replaces the lock of a process that is being killed and can't end. A lock that
+/// another process has is waited for, for a moment: at the start, and also where a daemon takes a lock again.
 ///
 /// # Errors
 /// What `open` says, or what the system says of locking it.
 pub fn lock(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Locked> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match lock_now(path, &open)? {
+            Locked::Taken(_) if Instant::now() < until => thread::sleep(PAUSE),
+            locked => return Ok(locked),
+        }
+    }
+}
+
+fn lock_now(path: &Path, open: &impl Fn() -> io::Result<File>) -> io::Result<Locked> {
     let mut file = open()?;
     for _ in 0..TRIES {
         match file.try_lock() {
@@ -41,7 +61,7 @@ pub fn lock(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<Lock
             Ok(()) => file = open()?,
             Err(TryLockError::WouldBlock) => {
                 let new = match dying_holder(&file) {
-                    Some(pid) => take_place(path, pid, &open)?,
+                    Some(pid) => take_place(path, pid, open)?,
                     None => None,
                 };
                 return Ok(new.unwrap_or(Locked::Taken(file)));
@@ -108,6 +128,14 @@ fn own_processes() -> impl Iterator<Item = u32> {
     processes
         .filter(move |it| it.metadata().is_ok_and(|about| about.uid() == own))
         .filter_map(|it| it.file_name().to_str()?.parse().ok())
+}
+
+/// Whether a process is a `litd restore`, which ends by itself.
+pub fn restores(pid: u32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|&byte| byte == 0)
+        .skip(1)
+        .any(|it| it == b"restore")
 }
 
 /// Whether every thread of a process has ended or will end as soon as its system call returns.

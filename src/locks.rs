@@ -22,6 +22,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
@@ -46,17 +47,32 @@ const ID: &str = ".journal-id";
 /// The longest id, in bytes.
 const LONGEST_ID: u64 = 64;
 
-/// A device is another daemon's.
+/// A device is another daemon's, or a `litd restore` has it.
 #[derive(Debug, Error)]
-#[error(
-    "{address}: litd runs already on this device, {holder}: stop that one first, or configure \
-     different devices"
-)]
 pub struct Taken {
     /// The device.
     pub address: String,
-    /// The other daemon's process and state directory, by its own note.
+    /// The other process and its state directory, by its own note.
     pub holder: String,
+    /// Whether it is a `litd restore`.
+    pub restores: bool,
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (address, holder) = (&self.address, &self.holder);
+        match self.restores {
+            true => write!(
+                f,
+                "{address}: `litd restore` restores this device, {holder}: start litd again when that has ended"
+            ),
+            false => write!(
+                f,
+                "{address}: litd runs already on this device, {holder}: stop that one first, or configure different \
+                 devices"
+            ),
+        }
+    }
 }
 
 /// The place of an undo journal that may name a device.
@@ -229,6 +245,32 @@ impl DeviceLocks {
         Ok(())
     }
 
+    /// Makes links for those of these addresses that have none, to the state directory of another litd, whose journal
+    /// has this id: it names them, and whatever told of it was removed.
+    ///
+    /// # Errors
+    /// A link can't be made.
+    pub fn point<'a>(
+        &self,
+        addresses: impl Iterator<Item = &'a str>,
+        state: &Path,
+        id: Option<&str>,
+    ) -> io::Result<()> {
+        self.keep()?;
+        for address in addresses.filter(|it| self.locks(it)) {
+            let link = self.link(address);
+            match symlink(state, &link) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made.map_err(|error| named(&link, &error))?,
+            }
+            if let Some(id) = id {
+                let path = self.directory.join(file_name(address) + ID);
+                fs::write(&path, id).map_err(|error| named(&path, &error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Announces that the journal in this state directory is about to get another id.
     ///
     /// # Errors
@@ -334,8 +376,12 @@ fn lock(directory: &Path, state: &Path, address: &str) -> Result<File, Refusal> 
         }
         Locked::Taken(file) => {
             let address = address.to_owned();
-            let holder = holder(file);
-            return Err(Refusal::Taken(Taken { address, holder }));
+            let (holder, pid) = holder(file);
+            return Err(Refusal::Taken(Taken {
+                address,
+                holder,
+                restores: pid.is_some_and(lock::restores),
+            }));
         }
     };
     let about = format!("{} {}\n", std::process::id(), state.display());
@@ -346,13 +392,16 @@ fn lock(directory: &Path, state: &Path, address: &str) -> Result<File, Refusal> 
     Ok(file)
 }
 
-/// The note of the process that has a lock, about itself.
-fn holder(file: File) -> String {
+/// The note of the process that has a lock, about itself, and its id.
+fn holder(file: File) -> (String, Option<u32>) {
     let mut about = String::new();
     let _ = file.take(4096).read_to_string(&mut about);
     match about.trim_end().split_once(' ') {
-        Some((pid, state)) => format!("as process {pid} with the state directory {state}"),
-        None => "as a process that has not said yet which".to_owned(),
+        Some((pid, state)) => (
+            format!("as process {pid} with the state directory {state}"),
+            pid.parse().ok(),
+        ),
+        None => ("as a process that has not said yet which".to_owned(), None),
     }
 }
 
@@ -540,6 +589,32 @@ mod tests {
         let other = take(&locks, "/var/lib/two", &["0000:05:00.0"]).unwrap();
         drop((first, other));
         take(&locks, "/var/lib/two", &[GPU]).unwrap();
+    }
+
+    /// A lock's file that is locked by a process which has inherited that, for a moment.
+    fn inherited(path: &Path, seconds: &str) -> std::process::Child {
+        let locked = open(path).unwrap();
+        locked.try_lock().unwrap();
+        let mut child = std::process::Command::new("sleep");
+        child.arg(seconds).stdin(std::process::Stdio::from(locked));
+        child.spawn().unwrap()
+    }
+
+    #[test]
+    fn a_lock_that_a_process_has_inherited_is_waited_for_at_the_start_and_later() {
+        let root = tempfile::tempdir().unwrap();
+        let locks = root.path().join("devices");
+        drop(take(&locks, "/var/lib/one", &[GPU]).unwrap());
+        let path = file(&locks, GPU);
+        let mut child = inherited(&path, "0.1");
+        let held = take(&locks, "/var/lib/one", &[GPU]).unwrap();
+        child.wait().unwrap();
+        // Somebody has removed it, and a daemon that had taken it is gone.
+        fs::remove_file(&path).unwrap();
+        let mut child = inherited(&path, "0.1");
+        held.keep().unwrap();
+        child.wait().unwrap();
+        assert!(is_locked(&locks, GPU));
     }
 
     #[test]

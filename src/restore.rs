@@ -16,16 +16,18 @@ use thiserror::Error;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
-    DaemonError, Life, Options, Signals, assemble, discover, on_one_thread, private_files,
-    raise_limits, store_in,
+    DaemonError, Life, Options, assemble, discover, on_one_thread, private_files, raise_limits,
+    store_in,
 };
 use crate::devices::Found;
 use crate::hanging::Hanging;
+use crate::hold;
 use crate::hub::Shared;
 use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
+use crate::signals::Signals;
 use crate::state::{self, FileStore, Lock};
-use crate::takeover::take_over;
+use crate::takeover::{take_over, unlinked_usual};
 
 /// An undo that failed, or an entry that could not be removed.
 #[derive(Debug, Error)]
@@ -143,6 +145,18 @@ pub enum Leftover {
         /// The process.
         pid: u32,
     },
+    /// A write that failed or got no answer may still change a cap, or lock clocks.
+    #[error(
+        "{}: entries stay, because writes to {} may still take effect (up to half a minute late): run `litd restore` \
+         again half a minute from now; the next start of litd does the same",
+        journal.display(), addresses.join(", ")
+    )]
+    MayLand {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The devices.
+        addresses: Vec<String>,
+    },
     /// A CPU socket's second limit is not restored.
     #[error(
         "the short-term limit of {} is not restored: its driver does not take it; `litd restore` or the next start \
@@ -190,6 +204,12 @@ impl std::fmt::Display for Leftovers {
 impl std::error::Error for Leftovers {}
 
 impl Leftovers {
+    /// Whether caps are restored, and only writes that may land late are left.
+    pub(crate) fn may_only_land(&self) -> bool {
+        let may_land = |it: &Leftover| matches!(it, Leftover::MayLand { .. });
+        !self.0.is_empty() && self.0.iter().all(may_land)
+    }
+
     /// # Errors
     /// There is something left.
     pub(crate) fn or_nothing(self) -> Result<(), DaemonError> {
@@ -212,7 +232,11 @@ const HELD: &str = "the last litd left caps held within caps.safe_budget, and ca
 /// A daemon runs (it is the one to ask), or caps may not be back.
 pub fn restore(options: &Options) -> Result<(), DaemonError> {
     // Even with a bad file, caps have to be restored.
-    let config = Config::load(options.config.as_deref()).or_else(|error| {
+    let config = Config::load_after(options.config.as_deref()).or_else(|error| {
+        // A file that is good, and silent, is not salvaged.
+        if Config::load(options.config.as_deref()).is_ok() {
+            return Err(error);
+        }
         logging::start(crate::config::Level::default());
         log::error!("{error}");
         let config = Config::salvage(options.config.as_deref(), error.clone())?;
@@ -224,13 +248,24 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
     logging::start(config.shell.log.level);
     private_files();
     raise_limits();
+    let noted = match config.core.caps.on_exit {
+        OnExit::Hold => Vec::new(),
+        OnExit::Restore => hold::noted(&config.shell),
+    };
+    put_back(&config)?;
+    // The hold is over, by the file's word.
+    noted.iter().for_each(|it| hold::end(it));
+    Ok(())
+}
+
+fn put_back(config: &Config) -> Result<(), DaemonError> {
     let own = &config.shell.state.directory;
     // Lowering a cap needs a record first, for which the directory has to be there.
     let _lock = match config.core.caps.on_exit {
         OnExit::Hold => Lock::take(own)?,
         OnExit::Restore => Lock::take_existing(own)?,
     };
-    let mut plan = Plan::make(own, &config.shell.locks());
+    let mut plan = Plan::make(config);
     if config.core.caps.on_exit == OnExit::Hold {
         plan.lower_last(own);
     }
@@ -243,7 +278,7 @@ pub fn restore(options: &Options) -> Result<(), DaemonError> {
         }
         return Leftovers(plan.left).or_nothing();
     }
-    let mut left = on_one_thread(async { plan.carry_out(&config).await })?;
+    let mut left = on_one_thread(async { plan.carry_out(config).await })?;
     left.extend(still_to_come(own, &locks));
     Leftovers(left).or_nothing()
 }
@@ -268,11 +303,13 @@ fn still_to_come(own: &Path, locks: &Path) -> Vec<Leftover> {
 pub(crate) async fn undo(config: &Config) -> Result<Vec<Leftover>, DaemonError> {
     let mut config = config.clone();
     config.core.caps.on_exit = OnExit::Restore;
-    let plan = Plan::make(&config.shell.state.directory, &config.shell.locks());
-    match plan.places.is_empty() {
-        true => Ok(plan.left),
-        false => plan.carry_out(&config).await,
-    }
+    let plan = Plan::make(&config);
+    let mut left = match plan.places.is_empty() {
+        true => plan.left,
+        false => plan.carry_out(&config).await?,
+    };
+    left.retain(|it| !matches!(it, Leftover::MayLand { .. }));
+    Ok(left)
 }
 
 /// The work of `litd restore`.
@@ -286,7 +323,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn make(own: &Path, directory: &Path) -> Self {
+    fn make(config: &Config) -> Self {
+        let (own, directory) = (&config.shell.state.directory, &config.shell.locks());
         let mut plan = Self {
             places: Vec::new(),
             left: Vec::new(),
@@ -312,6 +350,8 @@ impl Plan {
         if !lost.iter().any(|state| is_same(state, own)) {
             plan.look_into(own);
         }
+        let usual = unlinked_usual(config);
+        others.extend(&usual);
         others.retain(|state| !is_same(state, own) && !lost.contains(state));
         for state in others {
             plan.look_into(state);
@@ -517,7 +557,7 @@ async fn give_back(
     match life.live(None, std::future::pending()).await {
         // The journal has the devices.
         Err(DaemonError::Unfinished) => {}
-        other => other?,
+        other => drop(other?),
     }
     let mut left = left_by(&hub, place, config)?;
     // With caps.on_exit = "hold" nothing is left to do, and the journal keeps the caps found for the next litd.
@@ -533,6 +573,17 @@ async fn give_back(
         _ => {}
     }
     let journal = state::journal(place);
+    let may_land: BTreeSet<String> = {
+        let hub = hub.borrow();
+        let caps = hub.may_land_on_exit().into_iter();
+        caps.chain(hub.may_lock_on_exit()).collect()
+    };
+    if !may_land.is_empty() {
+        left.push(Leftover::MayLand {
+            journal: journal.clone(),
+            addresses: may_land.into_iter().collect(),
+        });
+    }
     left.extend(damaged.map(|damage| Leftover::Damaged { journal, damage }));
     Ok(left)
 }

@@ -34,6 +34,14 @@ const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
 /// Why the state directory can't be used.
 #[derive(Debug, Error)]
 pub enum StateError {
+    /// A `litd restore` uses it.
+    #[error("{}: `litd restore` runs, as process {pid}: start litd again when that has ended", file.display())]
+    Restoring {
+        /// The lock's file.
+        file: PathBuf,
+        /// The process.
+        pid: u32,
+    },
     /// Another process uses it.
     #[error("{}: litd runs already, as process {holder}", file.display())]
     Held {
@@ -107,7 +115,11 @@ impl Lock {
             Ok(Locked::Ours(file) | Locked::Inherited(file, _)) => file,
             Ok(Locked::Taken(file)) => {
                 let holder = holder(file);
-                return Err(StateError::Held { file: path, holder });
+                let restores = |pid: &u32| lock::restores(*pid);
+                return Err(match holder.parse().ok().filter(restores) {
+                    Some(pid) => StateError::Restoring { file: path, pid },
+                    None => StateError::Held { file: path, holder },
+                });
             }
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
                 return Ok(Self { _held: None });

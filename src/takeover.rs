@@ -39,6 +39,7 @@ pub(crate) fn take_over(
 ) -> Result<Vec<Leftover>, DaemonError> {
     let directory = &config.shell.state.directory;
     let boot_id = state::boot_id()?;
+    link_usual(config, locks)?;
     let (mut left, mut orphans) = (Vec::new(), Vec::new());
     for it in locks.remembered() {
         if let Some(lost) = it.lost(&config.shell.locks()) {
@@ -126,6 +127,41 @@ pub(crate) fn take_over(
         }
     }
     Ok(damaged)
+}
+
+/// The usual state directory, if the journal of a dead litd may be in it although no link says so: `state.directory` was
+/// changed, and `/run/litd` was emptied since.
+pub(crate) fn unlinked_usual(config: &Config) -> Option<PathBuf> {
+    let usual = config.shell.usual_state().filter(|it| it.is_dir())?;
+    // A daemon that runs there knows its own journal.
+    Lock::take_existing(&usual).is_ok().then_some(usual)
+}
+
+/// Links the devices that a journal in the usual state directory names, and neither a link nor the own journal, to it.
+///
+/// # Errors
+/// That journal can't be read, or a link can't be made.
+fn link_usual(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
+    let Some(usual) = unlinked_usual(config) else {
+        return Ok(());
+    };
+    let recovered = match owed(&usual) {
+        Ok(Some(recovered)) => recovered,
+        Ok(None) => return Ok(()),
+        Err(unreadable) => return Err(DaemonError::Left(Leftovers(vec![unreadable]))),
+    };
+    let own = owed(&config.shell.state.directory).ok().flatten();
+    let named = |it: &Recovered| -> Vec<String> {
+        let entries = it.entries.iter().map(|it| it.address.clone());
+        let clocks = it.clocks.iter().map(|it| it.address.clone());
+        entries.chain(clocks).collect()
+    };
+    let own = own.as_ref().map_or_else(Vec::new, named);
+    let theirs = named(&recovered);
+    let theirs = theirs.iter().filter(|it| !own.contains(it));
+    let id = state::journal_id(&usual);
+    let linked = locks.point(theirs.map(String::as_str), &usual, id.as_deref());
+    Ok(linked?)
 }
 
 /// The unreadable part of the journal in a state directory.

@@ -9,8 +9,13 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::{
     Config, ConfigError, DEFAULT_PATH, Finding, Shell, limits, line_of, part, places, section,
 };
-use crate::baseline;
+use crate::{baseline, hold};
 use litd_files as files;
+
+/// Why a good file that does not say what is to become of caps is not taken for one that wants them restored.
+const SILENT: &str = "the last litd left caps held within caps.safe_budget, and this file says nothing of caps.on_exit. \
+                      No cap was moved. Write it (on_exit = \"hold\" keeps them, \"restore\" restores the caps found), \
+                      then run `litd restore` again or start litd";
 
 impl Config {
     /// The usable part of a file that [`Config::load`] refuses with `error`, for restoring caps: the shell's
@@ -38,18 +43,38 @@ impl Config {
         }
     }
 
+    /// Loads a configuration that caps may be restored by: as [`Config::load`], and not where the file restores caps only
+    /// because it says nothing of it, while the litd before, which has died since, said that it holds them.
+    ///
+    /// # Errors
+    /// The file is refused, or silent.
+    pub fn load_after(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let config = Self::load(path)?;
+        match config.is_silent(path) && !hold::noted(&config.shell).is_empty() {
+            true => Err(ConfigError::of_all(
+                path.unwrap_or(Path::new(DEFAULT_PATH)),
+                SILENT.to_owned(),
+            )),
+            false => Ok(config),
+        }
+    }
+
     /// Whether this configuration, salvaged from that file, restores caps only because the file says nothing of it,
     /// where the litd before, of this boot, said that it holds them.
     #[must_use]
     pub fn is_silent_on_a_hold(&self, path: Option<&Path>) -> bool {
-        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
-        let text = files::text(path, files::LONGEST_CONFIG).unwrap_or_default();
         // An administrator's shell has none of the unit's variables.
         let beside_locks = || Some(self.shell.locks().parent()?.join("baseline"));
         let baseline = self.shell.baseline_path().or_else(beside_locks);
-        self.core.caps.on_exit == OnExit::Restore
-            && !says_to_restore(&text)
-            && baseline.is_some_and(|path| baseline::was_held(&path))
+        let was_held = || baseline.is_some_and(|path| baseline::was_held(&path));
+        self.is_silent(path) && (was_held() || !hold::noted(&self.shell).is_empty())
+    }
+
+    /// Whether caps are to be restored because the file says nothing of it.
+    fn is_silent(&self, path: Option<&Path>) -> bool {
+        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        let text = files::text(path, files::LONGEST_CONFIG).unwrap_or_default();
+        self.core.caps.on_exit == OnExit::Restore && !says_to_restore(&text)
     }
 }
 

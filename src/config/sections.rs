@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::AuditFiles;
 use crate::baseline::BaselineFile;
+use crate::locks::is_same;
 
 /// The sections that only the daemon's process knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -275,6 +276,17 @@ impl Shell {
         let directory = PathBuf::from(directory);
         let is_units = self.state.directory == State::default().directory;
         (is_units && directory.is_dir()).then_some(directory)
+    }
+
+    /// The state directory of a litd of this node with the usual configuration, if that is not this one: the unit's
+    /// (`$STATE_DIRECTORY`), or the default one where these are the node's own devices. Such a litd may have left its
+    /// undo journal there before `state.directory` was changed.
+    #[must_use]
+    pub fn usual_state(&self) -> Option<PathBuf> {
+        let are_nodes = self.state.locks.is_none() && self.hardware.simulated.is_none();
+        let default = || are_nodes.then(|| State::default().directory);
+        let usual = of_unit("STATE_DIRECTORY").or_else(default)?;
+        (!is_same(&usual, &self.state.directory)).then_some(usual)
     }
 
     /// Where the devices' locks are.

@@ -22,14 +22,14 @@ use litd_units::{Nanos, Seconds, Watts};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
-    DaemonError, Options, Signals, discover, look, on_one_thread, private_files, raise_limits,
-    store_in,
+    DaemonError, Options, discover, look, on_one_thread, private_files, raise_limits, store_in,
 };
 use crate::kill_switch;
 use crate::lock_holders::Held;
 use crate::locks::{DeviceLocks, Remembered};
 use crate::logging;
 use crate::restore::{self, Leftover};
+use crate::signals::Signals;
 use crate::state::{self, Lock, StateError};
 use runner::Runner;
 
@@ -174,7 +174,7 @@ fn qualify(config: &Config, args: &Args, report: &mut Report) -> Result<(), Daem
     }
     let _lock = match Lock::take(&config.shell.state.directory) {
         Ok(lock) => lock,
-        Err(held @ StateError::Held { .. }) => {
+        Err(held @ (StateError::Held { .. } | StateError::Restoring { .. })) => {
             report.reasons.push(format!("{held}: {STOP}"));
             return Ok(());
         }

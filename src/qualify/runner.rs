@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{Args, duration, nanos, pace};
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::daemon::Signals;
 use crate::devices::{Devices, Found, Report};
 use crate::kill_switch;
 use crate::logging;
+use crate::signals::Signals;
 use crate::state::FileStore;
 
 /// How often is looked whether a process has begun to use the GPU that is examined, and whether a kill switch was thrown.

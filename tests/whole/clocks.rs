@@ -233,14 +233,14 @@ fn a_lock_that_lands_after_litd_restore_is_freed_by_the_next_one() {
         }
         for _ in 0..2 {
             let (code, said) = stand.restore();
-            assert_eq!(code, Some(0), "{said}");
+            assert_eq!(code, Some(3), "{said}");
             assert!(said.contains("are unlocked; "), "{said}");
             assert_eq!(locked(&stand), [None; GPUS]);
             assert_eq!(journaled(&stand).len(), 1);
         }
         lock_lands(&stand);
         let (code, said) = stand.restore();
-        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(code, Some(3), "{said}");
         assert_eq!(locked(&stand), [None; GPUS]);
     }
 }

@@ -1,13 +1,17 @@
 //! `caps.on_exit = "hold"`: what litd leaves behind when it stops and while it is off.
 
 use std::fs;
+use std::path::Path;
 
 use litd_api::{DeviceState, Mode};
+use litd_rig::{Daemon, DaemonError};
 use litd_units::Watts;
 
-use crate::stand::{GPUS, Stand, quick, quick_with_switch, wait_for};
+use crate::stand::{GPUS, LITD, Stand, quick, quick_with_switch, wait_for};
 
 const HOLD: &str = "caps.on_exit = \"hold\"\ncaps.safe_budget = 4000\n";
+
+const RESTORE: &str = "caps.on_exit = \"restore\"\n";
 
 /// A node on which caps are moved, and what they add up to may not be more than is safe.
 fn steering(config: &str) -> Stand {
@@ -27,7 +31,7 @@ fn assert_safe(stand: &Stand) {
 fn assert_found_again(mut stand: Stand) {
     assert!(!stand.is_back());
     assert_eq!(stand.journaled().len(), GPUS, "{}", stand.said());
-    stand.configure(&quick("gpu-realloc"));
+    stand.configure(&(quick("gpu-realloc") + RESTORE));
     stand.rig.ledger().permit_found();
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
@@ -169,6 +173,45 @@ fn a_file_that_says_nothing_raises_nothing_that_was_held() {
         assert_eq!(code, expected, "{said}");
         assert_eq!(stand.is_back(), restores, "{said}");
     }
+}
+
+/// A file whose end is missing is good, and litd was not told to read it.
+#[test]
+fn after_a_crash_a_good_file_that_says_nothing_raises_nothing_that_was_held() {
+    let mut stand = steering(&quick("gpu-realloc"));
+    stand.kill();
+    stand.configure(&quick("gpu-realloc"));
+    for _ in 0..2 {
+        let (code, said) = stand.restore();
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("says nothing of caps.on_exit"), "{said}");
+        assert_safe(&stand);
+    }
+    let (program, directory) = (Path::new(LITD), stand.rig.layout().directory.clone());
+    match Daemon::spawn(program, &directory, stand.config(), None) {
+        Err(DaemonError::Ended { status, stderr }) => {
+            assert_eq!(status.code(), Some(2), "{stderr}");
+            assert!(stderr.contains("says nothing of caps.on_exit"), "{stderr}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_safe(&stand);
+    assert_found_again(stand);
+}
+
+/// A reload is somebody's word.
+#[test]
+fn a_crash_after_a_reload_follows_the_reload() {
+    let config = quick("gpu-realloc");
+    let mut stand = steering(&config);
+    stand.rig.ledger().permit_found();
+    stand.reload(&config);
+    stand.pass(1.0);
+    assert!(stand.said().contains("not in the configuration any more"));
+    stand.kill();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(0), "{said}");
+    stand.assert_clean();
 }
 
 /// As an administrator runs `litd restore`: without the variables that systemd sets for the unit. The baseline lies

@@ -64,13 +64,13 @@ fn land(stand: &Stand) {
 fn what_lands_after_litd_restore_goes_back_with_the_next_one() {
     let stand = killed_with_a_write_to_come();
     let (code, said) = stand.restore();
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(3), "{said}");
     assert!(stand.is_back(), "{:?}", stand.held());
     assert!(stand.journaled().contains(&ADDRESS.to_owned()), "{said}");
     stand.assert_clean_but_for_late(&said);
     land(&stand);
     let (code, said) = stand.restore();
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(3), "{said}");
     stand.assert_clean_but_for_late(&said);
 }
 
@@ -79,7 +79,7 @@ fn what_lands_goes_back_too_where_the_log_was_moved() {
     let mut stand = killed_with_a_write_to_come();
     fs::remove_dir_all(stand.rig.layout().state().join("audit")).unwrap();
     let (code, said) = stand.restore();
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(3), "{said}");
     assert!(stand.journaled().contains(&ADDRESS.to_owned()), "{said}");
     start_without_a_budget(&mut stand);
     stand.wait_for_found();
@@ -95,7 +95,7 @@ fn what_lands_goes_back_too_where_the_log_was_moved() {
 fn what_lands_on_the_next_litd_goes_back() {
     let mut stand = killed_with_a_write_to_come();
     let (code, said) = stand.restore();
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(3), "{said}");
     start_without_a_budget(&mut stand);
     stand.wait_for_found();
     land(&stand);

@@ -3,12 +3,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use litd_rig::Daemon;
+use litd_rig::{Daemon, Fault};
 use litd_units::Watts;
 
-use crate::stand::{LITD, Stand, quick};
+use crate::stand::{GPUS, LITD, Stand, quick, wait_for};
 
 /// A daemon has died with caps moved.
 fn crashed() -> Stand {
@@ -257,4 +258,33 @@ fn locks_that_are_removed_are_taken_again_with_what_they_remember() {
     let said = String::from_utf8_lossy(&restored.stderr);
     assert_eq!(restored.status.code(), Some(0), "{said}");
     assert!(stand.is_back(), "{:?}: {said}", stand.held());
+}
+
+/// As after a crash: the unit's ExecStopPost= runs `litd restore`, and somebody starts litd meanwhile.
+#[test]
+fn a_start_waits_for_a_restore_that_runs() {
+    let stand = crashed();
+    for device in 0..GPUS {
+        let slow = Duration::from_millis(400);
+        stand.rig.hardware().inject(device, Fault::Slow(slow));
+    }
+    let layout = stand.rig.layout();
+    fs::write(layout.config(), stand.config()).unwrap();
+    let mut restore = Command::new(LITD)
+        .arg("restore")
+        .arg("--config")
+        .arg(layout.config())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lock = layout.state().join("lock");
+    let pid = restore.id().to_string();
+    wait_for("the restore has begun", || {
+        fs::read_to_string(&lock).is_ok_and(|it| it.split(' ').next() == Some(&pid))
+    });
+    let daemon = Daemon::spawn(Path::new(LITD), &layout.directory, stand.config(), None);
+    let daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
+    assert!(restore.wait().unwrap().success());
+    assert!(daemon.terminate().unwrap().success());
+    stand.assert_clean();
 }

@@ -254,3 +254,27 @@ fn whoever_has_the_port_of_the_metrics_keeps_litd_from_nothing_else() {
     stand.play_into_steering(&mut stand.train());
     stand.stop();
 }
+
+/// Whether a process keeps SIGHUP waiting, by its `status` in procfs.
+fn holds_hangups(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let held = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigBlk:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    held.is_some_and(|mask| mask & 1 == 1)
+}
+
+#[test]
+fn a_reload_in_the_first_moments_of_a_start_does_not_end_it() {
+    let stand = Stand::bare(&quick("gpu-red"), false);
+    let directory = stand.rig.layout().directory.clone();
+    let config = stand.config().to_owned();
+    let mut daemon = Daemon::launch(Path::new(LITD), &directory, &config, None).unwrap();
+    // Devices are looked for after that: it is not ready by then.
+    wait_for("signals are held", || holds_hangups(daemon.pid()));
+    daemon.reload(&config).unwrap();
+    daemon.become_ready().unwrap();
+    wait_for("the reload", || daemon.stderr().contains("read anew"));
+    assert!(daemon.terminate().unwrap().success());
+}

@@ -3,11 +3,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use litd_units::Watts;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::restore::{crashed, damage};
-use crate::stand::{GPUS, LITD, Stand, quick};
+use crate::stand::{GPUS, LITD, SOON, Stand, quick};
 
 const LAST: usize = GPUS - 1;
 
@@ -197,4 +202,70 @@ fn a_damaged_journal_that_can_not_be_copied_is_not_written_anew() {
     stand.pass(3.0);
     assert_eq!(fs::read(state.join("journal")).unwrap(), damaged);
     stand.kill();
+}
+
+/// A node whose daemon was killed, and what tells of its journal is gone: `state.directory` was changed and `/run/litd`
+/// was emptied. The command that looks in the unit's state directory as well.
+fn forgotten(stand: &Stand) -> Command {
+    let layout = stand.rig.layout();
+    let config = stand.config().replace("/state\"", "/other-state\"");
+    assert_ne!(config, stand.config());
+    fs::write(layout.config(), config).unwrap();
+    fs::remove_dir_all(layout.locks()).unwrap();
+    let mut command = Command::new(LITD);
+    command
+        .arg("--config")
+        .arg(layout.config())
+        .env("STATE_DIRECTORY", layout.state())
+        .stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn a_journal_in_the_units_directory_is_found_without_a_link() {
+    let stand = crashed();
+    let output = forgotten(&stand).arg("restore").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(stand.is_back(), "{:?}: {said}", stand.held());
+    assert!(stand.journaled().is_empty(), "{said}");
+}
+
+#[test]
+fn a_start_takes_over_a_journal_in_the_units_directory_without_a_link() {
+    let stand = crashed();
+    let mut daemon = forgotten(&stand).stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + SOON;
+    while !stand.is_back() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    // It is ended whatever it has done.
+    kill(Pid::from_raw(daemon.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(daemon.wait().unwrap().success());
+    assert!(stand.is_back(), "{:?}", stand.held());
+    assert!(stand.journaled().is_empty());
+}
+
+#[test]
+fn a_journal_in_the_units_directory_that_cannot_be_read_is_told() {
+    let stand = crashed();
+    let journal = stand.rig.layout().state().join("journal");
+    fs::remove_file(&journal).unwrap();
+    fs::create_dir(&journal).unwrap();
+    for start in [false, true] {
+        let mut command = forgotten(&stand);
+        fs::create_dir_all(stand.rig.layout().locks()).unwrap();
+        if !start {
+            command.arg("restore");
+        }
+        // A start that is not refused would last.
+        let mut bounded = Command::new("timeout");
+        bounded.arg("20").arg(LITD).args(command.get_args());
+        bounded.env("STATE_DIRECTORY", stand.rig.layout().state());
+        let output = bounded.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&journal.display().to_string()), "{said}");
+        assert!(!stand.is_back());
+    }
 }

@@ -1,24 +1,35 @@
-//! GPUs that are on the bus and not litd's: their driver has come up after litd had looked for devices.
+//! GPUs that are on the bus and not litd's: their driver has come up after litd had looked for devices. litd starts
+//! itself anew for them, in place.
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use litd_api::{EventKind, Events, Status};
-use litd_rig::{Daemon, Layout, default_config};
+use litd_rig::{Daemon, Job, Layout, Rig, default_config, install_nvidia_bus};
+use litd_sim::Scenario;
 use serde::de::DeserializeOwned;
 
 use crate::control::ask;
-use crate::stand::{LITD, wait_for};
+use crate::stand::{LITD, SOON, Stand, quick, wait_for};
 
 const HIGHEST: u64 = 750_000_000;
+
+/// Longer than litd takes to start anew for a GPU whose driver comes up.
+const LONG_ENOUGH: Duration = Duration::from_secs(20);
 
 /// An MI300X in plain files, as amdgpu shows it.
 fn card(sys: &Path, number: usize) {
     let address = format!("0000:{:02x}:00.0", number + 1);
     let device = sys.join("devices").join(&address);
     let hwmon = device.join("hwmon/hwmon3");
-    fs::create_dir_all(&hwmon).unwrap();
+    let driver = sys.join("bus/pci/drivers/amdgpu");
+    for directory in [&hwmon, &driver] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    symlink(&driver, device.join("driver")).unwrap();
     let unique_id = format!("{:x}", 0x1000 + number);
     for (name, text) in [
         ("vendor", "0x1002"),
@@ -64,45 +75,226 @@ fn get<T: DeserializeOwned>(layout: &Layout, path: &str) -> T {
     serde_json::from_str(&body).unwrap()
 }
 
+/// A node of plain files without a GPU.
+struct Files {
+    root: tempfile::TempDir,
+    config: String,
+}
+
+impl Files {
+    fn new(keys: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["sys", "dev", "proc"] {
+            fs::create_dir_all(root.path().join(name)).unwrap();
+        }
+        let at = root.path().display();
+        let extra = format!(
+            "{keys}\n[hardware]\nsys = \"{at}/sys\"\ndev = \"{at}/dev\"\nproc = \"{at}/proc\"\ncpus = false\n\
+             nvml_library = \"{at}/no.so\"\n"
+        );
+        let config = default_config(root.path(), &extra);
+        Self { root, config }
+    }
+
+    fn sys(&self) -> PathBuf {
+        self.root.path().join("sys")
+    }
+
+    fn start(&self) -> Daemon {
+        Daemon::spawn(Path::new(LITD), self.root.path(), &self.config, None).unwrap()
+    }
+
+    fn status(&self) -> Status {
+        get(&Layout::new(self.root.path()), "/v1/status")
+    }
+
+    /// Waits until so many devices are litd's: its sockets are away for a moment when it starts anew.
+    fn wait_for_devices(&self, count: usize) {
+        let control = Layout::new(self.root.path()).control();
+        wait_for("litd manages the GPUs", || {
+            let answer = ask(&control, "GET", "/v1/status", "");
+            let status = answer.and_then(|(_, body)| Ok(serde_json::from_str::<Status>(&body)?));
+            status.is_ok_and(|it| it.devices.len() == count)
+        });
+    }
+}
+
+/// What litd logs before it starts anew, and how often it did.
+fn starts(daemon: &Daemon) -> usize {
+    daemon
+        .stderr()
+        .matches("starts itself anew to take")
+        .count()
+}
+
 #[test]
-fn a_gpu_that_comes_after_the_start_counts_within_the_budget_and_is_told() {
-    let root = tempfile::tempdir().unwrap();
-    let sys = root.path().join("sys");
+fn a_gpu_that_comes_after_the_start_counts_within_the_budget_and_becomes_litds() {
+    let files = Files::new("caps.budget = 1400.0");
+    let sys = files.sys();
     for number in 0..2 {
         card(&sys, number);
     }
-    for name in ["dev", "proc"] {
-        fs::create_dir_all(root.path().join(name)).unwrap();
-    }
-    let at = root.path().display();
-    let extra = format!(
-        "caps.budget = 1400.0\n[hardware]\nsys = \"{at}/sys\"\ndev = \"{at}/dev\"\nproc = \"{at}/proc\"\n\
-         cpus = false\nnvml_library = \"{at}/no.so\"\n"
-    );
-    let config = default_config(root.path(), &extra);
-    let daemon = Daemon::spawn(Path::new(LITD), root.path(), &config, None).unwrap();
+    let daemon = files.start();
     wait_for("the budget is kept", || sum(&sys, 2) <= 1400.0);
     card(&sys, 2);
     // What it may hold is taken from the others.
     wait_for("the others make room", || sum(&sys, 3) <= 1400.0);
     assert_eq!(watts(&sys, 2), 750.0);
-    let layout = Layout::new(root.path());
-    let status: Status = get(&layout, "/v1/status");
-    assert_eq!(status.devices.len(), 2);
-    let events: Events = get(&layout, "/v1/events");
+    assert_eq!(files.status().devices.len(), 2);
+    let events: Events = get(&Layout::new(files.root.path()), "/v1/events");
     let told = events
         .events
         .iter()
         .find(|it| it.kind == EventKind::Fault && it.device.as_deref() == Some("0000:03:00.0"));
     let told = told.unwrap_or_else(|| panic!("{}", daemon.stderr()));
     assert!(told.text.contains("counts with 750 W"), "{}", told.text);
-    // A start takes it in.
-    daemon.terminate().unwrap();
-    assert_eq!(sum(&sys, 3), 2250.0);
-    let daemon = Daemon::spawn(Path::new(LITD), root.path(), &config, None).unwrap();
+    // litd takes it in by itself.
+    files.wait_for_devices(3);
     wait_for("the budget is kept by three", || {
-        sum(&sys, 3) <= 1400.0 && watts(&sys, 2) < 700.0
+        sum(&sys, 3) <= 1400.0 && watts(&sys, 2) < 700.0 && watts(&sys, 0) > 400.0
     });
-    assert_eq!(get::<Status>(&layout, "/v1/status").devices.len(), 3);
-    daemon.terminate().unwrap();
+    for device in files.status().devices {
+        assert_eq!(device.found.map(|it| it.0), Some(750.0), "{}", device.name);
+    }
+    assert_eq!(starts(&daemon), 1, "{}", daemon.stderr());
+    assert!(daemon.terminate().unwrap().success());
+    assert_eq!(sum(&sys, 3), 2250.0);
+}
+
+#[test]
+fn a_driver_that_comes_up_after_litd_leaves_no_budget_unkept() {
+    let files = Files::new("caps.budget = 1200.0");
+    let sys = files.sys();
+    let mut daemon = files.start();
+    let ready = |daemon: &Daemon| {
+        daemon
+            .notifications()
+            .iter()
+            .filter(|it| *it == "READY=1")
+            .count()
+    };
+    assert_eq!((files.status().devices.len(), ready(&daemon)), (0, 1));
+    for number in 0..4 {
+        card(&sys, number);
+    }
+    wait_for("the budget is kept", || sum(&sys, 4) <= 1200.0);
+    // The same process, of which systemd knows that it works.
+    assert_eq!(daemon.ended(), None);
+    wait_for("systemd is told", || ready(&daemon) == 2);
+    let name = fs::read_to_string(format!("/proc/{}/comm", daemon.pid())).unwrap();
+    assert_eq!(name.trim(), "litd");
+    files.wait_for_devices(4);
+    assert_eq!(files.status().node.unmanaged, Vec::<String>::new());
+    // A crash after that is undone as any other.
+    daemon.kill();
+    let daemon = files.start();
+    wait_for("the budget is kept once more", || sum(&sys, 4) <= 1200.0);
+    assert!(daemon.terminate().unwrap().success());
+    assert_eq!(sum(&sys, 4), 3000.0);
+}
+
+/// An NVIDIA GPU whose driver has it, without the library to ask the driver through.
+fn without_library(sys: &Path) {
+    let address = "0000:45:00.0";
+    let device = sys.join("bus/pci/devices").join(address);
+    let driver = sys.join("bus/pci/drivers/nvidia");
+    for directory in [&device, &driver] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    for (name, text) in [
+        ("vendor", "0x10de"),
+        ("device", "0x2330"),
+        ("class", "0x030200"),
+    ] {
+        fs::write(device.join(name), format!("{text}\n")).unwrap();
+    }
+    symlink(&driver, device.join("driver")).unwrap();
+}
+
+#[test]
+fn a_gpu_that_litd_could_not_use_at_its_start_is_no_reason_to_start_anew() {
+    let files = Files::new("caps.budget = 1400.0");
+    let sys = files.sys();
+    card(&sys, 0);
+    without_library(&sys);
+    let daemon = files.start();
+    wait_for("room is made for it", || watts(&sys, 0) <= 650.0);
+    thread::sleep(LONG_ENOUGH);
+    assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
+    assert_eq!(files.status().node.unmanaged, ["0000:45:00.0"]);
+    assert!(daemon.terminate().unwrap().success());
+}
+
+#[test]
+fn litd_starts_anew_once_it_is_no_longer_off_and_with_a_file_that_it_can_start_with() {
+    let files = Files::new("caps.budget = 1400.0");
+    let sys = files.sys();
+    let switch = files.root.path().join("off");
+    let config = format!(
+        "rollout.kill_switches = [\"{}\"]\n{}",
+        switch.display(),
+        files.config
+    );
+    let files = Files { config, ..files };
+    fs::write(&switch, "").unwrap();
+    let daemon = files.start();
+    card(&sys, 0);
+    card(&sys, 1);
+    thread::sleep(LONG_ENOUGH);
+    assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
+    let file = Layout::new(files.root.path()).config();
+    fs::write(&file, "nonsense").unwrap();
+    fs::remove_file(&switch).unwrap();
+    wait_for("the file is refused", || {
+        daemon
+            .stderr()
+            .contains("could not start with its configuration")
+    });
+    assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
+    assert!(daemon.terminate().unwrap().success());
+    assert_eq!(sum(&sys, 2), 1500.0);
+}
+
+/// A job that is steered connects again, and a GPU that litd can't use after its new start either stays unmanaged.
+#[test]
+fn a_job_goes_on_while_litd_starts_anew_and_that_happens_once() {
+    const NINTH: &str = "0000:F5:00.0";
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let (library, sys) = (
+        rig.install_nvml().unwrap(),
+        rig.install_nvidia_bus().unwrap(),
+    );
+    let config = format!(
+        "{}\n[hardware]\namd = \"off\"\ncpus = false\nsys = \"{}\"\nnvml_library = \"{}\"\n",
+        quick("gpu-realloc"),
+        sys.display(),
+        library.display()
+    );
+    let mut stand = Stand::on(rig, &config, false);
+    stand.start();
+    let mut job = stand.train();
+    let adjusts = |stand: &mut Stand, job: &mut Job, what: &str| {
+        let before = stand.rig.ledger().len();
+        let deadline = Instant::now() + SOON;
+        while stand.rig.ledger().len() == before {
+            assert!(Instant::now() < deadline, "{what}: {}", stand.said());
+            stand.play(job, 1);
+        }
+    };
+    adjusts(&mut stand, &mut job, "caps are adjusted");
+    install_nvidia_bus(&stand.rig.layout().directory, [NINTH.to_owned()]).unwrap();
+    let deadline = Instant::now() + SOON;
+    while starts(stand.daemon()) == 0 {
+        assert!(Instant::now() < deadline, "{}", stand.said());
+        stand.play(&mut job, 1);
+    }
+    adjusts(&mut stand, &mut job, "caps are adjusted after it");
+    let deadline = Instant::now() + LONG_ENOUGH;
+    while Instant::now() < deadline {
+        stand.play(&mut job, 1);
+    }
+    assert_eq!(starts(stand.daemon()), 1, "{}", stand.said());
+    assert_eq!(stand.status().node.unmanaged, [NINTH]);
+    stand.assert_rules();
+    stand.stop();
 }

@@ -27,6 +27,15 @@ pub fn may_lack_a_cap(search: &Search, address: &str) -> bool {
     amdgpu::may_be_second_die(&search.sys.join("bus/pci/devices").join(address))
 }
 
+/// Whether the driver of a GPU on the bus may have it ready, as far as files tell that no driver has to answer for:
+/// NVIDIA's lists each GPU that it has set up.
+#[must_use]
+pub fn is_usable(search: &Search, address: &str) -> bool {
+    let listed = search.proc.join("driver/nvidia/gpus");
+    let is_nvidias = nvml::has_driver(&search.sys, address);
+    !is_nvidias || !listed.exists() || listed.join(address.to_ascii_lowercase()).exists()
+}
+
 /// Whether the GPU has no cap of its own. This asks its driver, which may hang: call it on a thread with no other
 /// work.
 #[must_use]

@@ -304,6 +304,7 @@ impl Daemon {
             .env_remove("LISTEN_FDS")
             .env_remove("LOGS_DIRECTORY")
             .env_remove("RUNTIME_DIRECTORY")
+            .env_remove("STATE_DIRECTORY")
             .env_remove("JOURNAL_STREAM")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

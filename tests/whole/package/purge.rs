@@ -6,7 +6,7 @@ use std::process::Command;
 
 use litd::audit::AuditFiles;
 use litd::state::FileStore;
-use litd_core::journal::Journal;
+use litd_core::journal::{Journal, Lock};
 use litd_units::Watts;
 use tempfile::TempDir;
 
@@ -139,6 +139,39 @@ fn a_purge_keeps_a_journal_that_names_a_device() {
         };
         let journal = machine.journal(given_back);
         machine.purge().assert(&[("", &journal)]);
+    }
+}
+
+/// The clocks of both GPUs were locked, and those of the ones that are named are free again. Their caps are back.
+#[test]
+fn a_purge_keeps_a_journal_that_names_locked_clocks_only() {
+    for (freed, keeps) in [(&[][..], true), (&[GPU], true), (&[GPU, OTHER], false)] {
+        let Some(machine) = Machine::new() else {
+            return;
+        };
+        machine.journal(&[]);
+        let audit = AuditFiles::new(&machine.state().join("audit"), "", 1 << 20, 2);
+        let mut store = FileStore::new(&machine.state(), audit);
+        let (mut journal, _) = Journal::open(&mut store, "boot").unwrap();
+        for address in [GPU, OTHER] {
+            journal.lock_clocks(&mut store, address).unwrap();
+            journal
+                .lock_became(&mut store, address, Lock::Done)
+                .unwrap();
+        }
+        for address in [GPU, OTHER] {
+            journal.released(&mut store, address).unwrap();
+        }
+        for address in freed {
+            journal.freed_clocks(&mut store, address).unwrap();
+        }
+        let left = fs::read(machine.state().join("journal")).unwrap();
+        let purged = machine.purge();
+        match keeps {
+            true => purged.assert(&[("", &left)]),
+            false => purged.assert(&[]),
+        }
+        assert_eq!(purged.said.contains("clocks"), keeps, "{}", purged.said);
     }
 }
 

@@ -49,7 +49,8 @@ fn run(seed: u64) {
             .any(|it| it.clocks.is_some());
         CHANGED.fetch_add(usize::from(locked || !stand.is_back()), Ordering::Relaxed);
         let (code, text) = stand.restore();
-        assert_eq!(code, Some(0), "{text}");
+        // A write may have been under way when it was killed.
+        assert!(matches!(code, Some(0 | 3)), "{code:?}: {text}");
         said = text;
     } else {
         // Before it has caught signals, nothing was written.

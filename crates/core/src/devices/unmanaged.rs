@@ -1,6 +1,6 @@
 //! GPUs on the bus that litd does not manage: their driver came up, or they came back, after litd had looked for
 //! devices. Such a GPU is not read, so in a budget it counts with the most that a GPU of this node could hold,
-//! until litd is restarted.
+//! until litd has started anew.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,10 @@ use litd_api::EventKind;
 use litd_units::Watts;
 
 use crate::core::Core;
+use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
+use crate::undo::by_hand::ByHand;
 
 impl<S: Store> Core<S> {
     /// The unmanaged GPUs, by address, have changed.
@@ -18,10 +20,31 @@ impl<S: Store> Core<S> {
         for address in &self.devices.finds_unmanaged(addresses) {
             let text = format!(
                 "is on the bus since litd looked for devices, or its driver did not answer then: litd does not \
-                 know its cap. Within a budget it counts with {each}; `systemctl restart litd` takes it in"
+                 know its cap. Within a budget it counts with {each}. If its driver has come up since, litd starts \
+                 itself anew soon, without moving a cap, to take it in; otherwise `systemctl restart litd` does, once \
+                 its driver answers"
             );
             self.note(Note::warning(EventKind::Fault, text).device(address));
         }
+    }
+
+    /// Whether litd may start itself anew, as after a crash, to take in GPUs: not while it stops, is off or has
+    /// released a device (it would open those), and not while the outcome of a write is unknown or somebody waits for
+    /// one.
+    #[must_use]
+    pub fn may_start_anew(&self) -> bool {
+        let is_at_rest = |(device, unit): (usize, &Unit)| {
+            unit.standing.let_go().is_none()
+                && unit.landing.is_none()
+                && !matches!(unit.by_hand, ByHand::Asked(_))
+                && self.actuator.is_settled(device)
+        };
+        let authority = &self.authority;
+        !authority.is_stopping()
+            && !authority.is_off()
+            && authority.killed().is_none()
+            && self.journal_trouble().is_none()
+            && self.devices.iter().all(is_at_rest)
     }
 
     /// The unmanaged GPUs, by address.

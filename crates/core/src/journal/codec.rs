@@ -62,7 +62,7 @@ pub(super) enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
     },
-    /// A device that may be written. Occurs only in a newly written file.
+    /// A device that may be written, in place of all that the file has said of it before.
     Device {
         address: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,6 +122,16 @@ impl Record {
             microwatts: checked(&late.address, late.cap)?,
             until_nanoseconds: late.until.0,
         })
+    }
+
+    /// A device with its late writes among its caps.
+    pub(super) fn device_with(entry: &Entry, late: &[Late]) -> Result<Self, JournalError> {
+        let late = late.iter().filter(|it| it.address == entry.address);
+        let mut entry = entry.clone();
+        let mut ours: Vec<Watts> = late.map(|it| it.cap).collect();
+        ours.retain(|cap| !entry.ours.iter().any(|it| it.is_same_cap(*cap)));
+        entry.ours.splice(..0, ours);
+        Self::device(&entry)
     }
 
     fn device(entry: &Entry) -> Result<Self, JournalError> {
@@ -316,14 +326,18 @@ impl Replay {
                 found_microwatts,
                 ours_microwatts,
             } => {
-                self.entries.retain(|entry| entry.address != address);
-                self.entries.push(Entry {
+                let new = Entry {
                     address,
                     serial,
                     boot_id: boot,
                     found: found_microwatts.watts(),
                     ours: ours_microwatts.into_iter().map(Cap::watts).collect(),
-                });
+                };
+                let mut known = self.entries.iter_mut();
+                match known.find(|entry| entry.address == new.address) {
+                    Some(known) => *known = new,
+                    None => self.entries.push(new),
+                }
             }
             Record::Intent {
                 address,

@@ -13,6 +13,7 @@
 
 mod codec;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use litd_units::{Nanos, Watts};
@@ -254,6 +255,8 @@ pub struct Journal {
     started: bool,
     /// Whether anything was written.
     written: bool,
+    /// Devices of which the file has earlier caps that are forgotten here.
+    outdated: BTreeSet<String>,
 }
 
 impl Journal {
@@ -287,6 +290,7 @@ impl Journal {
             grows: None,
             started: false,
             written: false,
+            outdated: BTreeSet::new(),
         };
         Ok((journal, recovered))
     }
@@ -453,7 +457,8 @@ impl Journal {
 
     /// Records the caps that are about to be written, by address. The caller writes them after this has returned,
     /// and none of them if it failed. A device is named once, and not before its last write is done and
-    /// [`Journal::confirmed`], or has failed.
+    /// [`Journal::confirmed`], or has failed. Caps that were forgotten then are forgotten by the file now, too: after
+    /// a crash a cap is foreign that litd set long ago and somebody else has set since.
     ///
     /// # Errors
     /// [`JournalError::Disk`], [`JournalError::Cap`]; [`JournalError::Unknown`] for a device that
@@ -467,7 +472,13 @@ impl Journal {
         let mut changes = Vec::with_capacity(writes.len());
         for &(address, cap) in writes {
             let microwatts = checked(address, cap)?;
-            changes.push((self.position(address)?, microwatts.watts()));
+            let index = self.position(address)?;
+            changes.push((index, microwatts.watts()));
+            if self.outdated.contains(address)
+                && let Some(entry) = self.entries.get(index)
+            {
+                records.push(Record::device_with(entry, &self.late)?);
+            }
             records.push(Record::Intent {
                 address: address.to_owned(),
                 microwatts,
@@ -477,6 +488,7 @@ impl Journal {
         self.append(store, &records)?;
         for (index, cap) in changes {
             if let Some(entry) = self.entries.get_mut(index) {
+                self.outdated.remove(&entry.address);
                 entry.intend(cap, &self.boot_id);
             }
         }
@@ -484,7 +496,7 @@ impl Journal {
     }
 
     /// Records that a device was read after its last intended write was done, and holds `held`. If that is the cap
-    /// intended last, earlier ones are forgotten.
+    /// intended last, earlier ones are forgotten: by the file with the next [`Journal::intend`].
     ///
     /// Returns whether the cap is litd's or the one found; any other is foreign, and this does not make it litd's.
     pub fn confirmed(&mut self, address: &str, held: Watts) -> bool {
@@ -493,6 +505,9 @@ impl Journal {
         };
         match entry.ours.last() {
             Some(&last) if last.is_same_cap(held) => {
+                if entry.ours.len() > 1 {
+                    self.outdated.insert(address.to_owned());
+                }
                 entry.ours = vec![last];
                 true
             }
@@ -688,6 +703,7 @@ impl Journal {
             return Err(error.into());
         }
         self.written = true;
+        self.outdated.clear();
         self.file = File::Whole;
         self.size = bytes.len();
         self.longest = self.limit.max(bytes.len().saturating_mul(2));

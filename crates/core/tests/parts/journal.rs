@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use litd_core::journal::{Found, Journal, JournalError, Lock, Recovered, Undo, read};
+use litd_core::journal::{Found, Journal, JournalError, Late, Lock, Recovered, Undo, read};
 use litd_core::{Appended, MemoryStore, Store};
 use litd_units::{Nanos, Watts};
 use proptest::prelude::*;
@@ -478,6 +478,41 @@ fn what_is_confirmed_takes_the_place_of_what_was_written_before() {
     assert_eq!(journal.entries()[0].ours, [Watts(640.0)]);
     assert!(journal.confirmed(NAMES[2], Watts(702.0)), "as found");
     assert!(!journal.confirmed("0000:ff:00.0", Watts(640.0)));
+}
+
+/// As in the litd that runs: what it set hours ago, and somebody else has set since, is somebody else's.
+#[test]
+fn after_a_crash_only_the_last_confirmed_caps_and_those_after_them_are_litds() {
+    let (mut disk, mut journal) = used();
+    for cap in [640.0, 630.0, 620.0, 610.0].map(Watts) {
+        journal.intend(&mut disk, &[(NAMES[0], cap)]).unwrap();
+        assert!(journal.confirmed(NAMES[0], cap));
+    }
+    let ours = |disk: &Disk| {
+        let recovered = read(&disk.journal).unwrap().unwrap();
+        assert_eq!(recovered.damaged, None);
+        assert_eq!(recovered.entries[0].address, NAMES[0]);
+        recovered.entries[0].clone()
+    };
+    // The file does not know that the last one was done.
+    assert_eq!(ours(&disk).ours, [Watts(620.0), Watts(610.0)]);
+    assert_eq!(ours(&disk).undo(Watts(640.0)), Undo::Foreign);
+    // One that failed may still be done late, whatever is confirmed after it.
+    journal
+        .intend(&mut disk, &[(NAMES[0], Watts(605.0))])
+        .unwrap();
+    let late = Late {
+        address: NAMES[0].to_owned(),
+        cap: Watts(605.0),
+        until: Nanos(30_000_000_000),
+    };
+    journal.expect(&mut disk, late, Nanos(0)).unwrap();
+    for cap in [590.0, 580.0].map(Watts) {
+        journal.intend(&mut disk, &[(NAMES[0], cap)]).unwrap();
+        assert!(journal.confirmed(NAMES[0], cap));
+    }
+    assert_eq!(ours(&disk).ours, [Watts(605.0), Watts(590.0), Watts(580.0)]);
+    assert_eq!(read(&disk.journal).unwrap().unwrap().late.len(), 1);
 }
 
 #[test]

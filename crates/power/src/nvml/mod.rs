@@ -417,12 +417,17 @@ fn pci_gpus(sys: &Path) -> Vec<String> {
 
 /// The addresses of the GPUs that the driver `nvidia` has.
 pub(crate) fn with_driver(sys: &Path) -> impl Iterator<Item = String> {
-    let devices = sys.join("bus/pci/devices");
-    let has = move |gpu: &String| {
-        let driver = sysfs::link_name(&devices.join(gpu).join("driver"));
-        driver.as_deref() == Some("nvidia")
+    let has = {
+        let sys = sys.to_owned();
+        move |gpu: &String| has_driver(&sys, gpu)
     };
     pci_gpus(sys).into_iter().filter(has)
+}
+
+/// Whether the driver `nvidia` has the GPU at this PCI address.
+pub(crate) fn has_driver(sys: &Path, gpu: &str) -> bool {
+    let device = sys.join("bus/pci/devices").join(gpu);
+    sysfs::link_name(&device.join("driver")).as_deref() == Some("nvidia")
 }
 
 /// The wrapper's words, except for those that operators search for.

@@ -1,0 +1,114 @@
+//! The note of a daemon that leaves caps within its safe budget when it ends (`caps.on_exit = "hold"`): the file `held`
+//! in the state directory, for as long as that is its configuration and until it has stopped in order. So after a
+//! crash a file that has lost `caps.on_exit` raises no cap: nobody has asked for that yet. A reload that drops it, or
+//! `on_exit = "restore"`, ends the note.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::config::Shell;
+use crate::{locks, state};
+use litd_files as files;
+
+/// The file's name.
+const FILE: &str = "held";
+
+/// The note of a running daemon.
+#[derive(Debug)]
+pub(crate) struct Note {
+    directory: PathBuf,
+    /// Whether caps are held, by the file; `None`: it may say anything.
+    is_held: Option<bool>,
+}
+
+impl Note {
+    /// The note in a state directory, which stays as it is until it is known whether caps are held.
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            is_held: None,
+        }
+    }
+
+    /// Caps will be held at the end, or not.
+    pub(crate) fn follow(&mut self, held: bool) {
+        if self.is_held.replace(held) == Some(held) {
+            return;
+        }
+        match held {
+            true => {
+                if let Err(error) = write(&self.directory) {
+                    log::warn!(
+                        "{}: {error}: if litd dies and its configuration loses caps.on_exit, caps may rise",
+                        self.directory.join(FILE).display()
+                    );
+                }
+            }
+            false => end(&self.directory),
+        }
+    }
+}
+
+fn write(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    files::keep_others_out(directory)?;
+    let boot = state::boot_id().map_err(io::Error::other)?;
+    let new = directory.join(format!("{FILE}.new"));
+    let mut file = files::make_anew(&new, OpenOptions::new().mode(0o600))?;
+    writeln!(file, "{boot}")?;
+    fs::rename(&new, directory.join(FILE))
+}
+
+/// Ends the note in a state directory: caps are restored, or a daemon has stopped in order.
+pub(crate) fn end(directory: &Path) {
+    let path = directory.join(FILE);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            log::warn!("{}: {error}: remove it", path.display());
+        }
+        _ => {}
+    }
+}
+
+/// The state directories with such a note, of this boot, where a daemon of this configuration may have left one: its
+/// own, and those to which devices' links point.
+pub(crate) fn noted(shell: &Shell) -> Vec<PathBuf> {
+    let others = locks::remembered(&shell.locks()).unwrap_or_default();
+    let mut all = vec![shell.state.directory.clone()];
+    all.extend(others.into_iter().map(|it| it.state));
+    all.dedup();
+    let boot = state::boot_id().unwrap_or_default();
+    all.retain(|it| {
+        let note = files::read_own(&it.join(FILE), 64).unwrap_or_default();
+        !boot.is_empty() && String::from_utf8_lossy(&note).trim_end() == boot
+    });
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_of_this_boot_and_follows_the_configuration() {
+        let root = tempfile::tempdir().unwrap();
+        let mut shell = Shell::default();
+        shell.state.directory = root.path().join("state");
+        shell.state.locks = Some(root.path().join("devices"));
+        let directory = shell.state.directory.clone();
+        let mut note = Note::new(&directory);
+        note.follow(false);
+        assert_eq!(noted(&shell), Vec::<PathBuf>::new());
+        note.follow(true);
+        assert_eq!(noted(&shell), std::slice::from_ref(&directory));
+        // Another daemon knows nothing yet.
+        let mut next = Note::new(&directory);
+        assert_eq!(noted(&shell), std::slice::from_ref(&directory));
+        next.follow(false);
+        assert_eq!(noted(&shell), Vec::<PathBuf>::new());
+        fs::write(directory.join(FILE), "another boot\n").unwrap();
+        assert_eq!(noted(&shell), Vec::<PathBuf>::new());
+    }
+}
