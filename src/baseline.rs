@@ -5,7 +5,7 @@
 //! litd-baseline 1
 //! boot 1f0c...                 the kernel's boot id
 //! pid 4711 90210               litd, and when it started, in clock ticks since boot
-//! budget                       if a budget was set: devices may hold less while litd runs
+//! budget                       if a budget binds: devices may hold less while litd runs
 //! hold 4000000000              if they may when it is gone, too: it leaves GPUs within this safe budget, in microwatts
 //! device gpu 0000:85:00.0 750000000
 //! device cpu cpu0 350000000    kind, address, cap in microwatts

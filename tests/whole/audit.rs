@@ -270,6 +270,15 @@ fn what_was_found_is_published_for_programs_that_need_no_litd() {
     };
     assert_eq!(caps(&published()), caps(&first));
     stand.pass(4.0);
+    // A budget in which all caps found have room lowers none: a device that holds less is stranded.
+    let gpus = devices.iter().filter(|it| it.name.starts_with("gpu"));
+    let found: f64 = gpus.filter_map(|it| Some(it.found?.0)).sum();
+    for (budget, binds) in [(found + 100.0, false), (found - 100.0, true)] {
+        let watts = Some(Watts(budget));
+        stand.command(&Command::SetBudget { watts });
+        stand.pass(2.0);
+        assert_eq!(published().contains("\nbudget\n"), binds, "{budget}");
+    }
     stand.stop();
 }
 

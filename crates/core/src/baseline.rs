@@ -23,7 +23,7 @@ pub enum Lower {
     /// Devices without a job hold the caps found.
     #[default]
     No,
-    /// While litd runs devices may hold less, because a budget was set.
+    /// While litd runs devices may hold less, because a budget was set that is less than they may come to hold.
     ForBudget,
     /// Also after litd has ended devices may hold less: litd leaves GPUs within this safe budget.
     ForGood(Watts),
@@ -45,8 +45,9 @@ impl<S: Store> Core<S> {
     pub(crate) fn tell_baseline(&mut self) {
         let lower = match (self.budget_on_exit(), self.set_budget()) {
             (Some(safe), _) => Lower::ForGood(safe),
-            (None, Some(_)) => Lower::ForBudget,
-            (None, None) => Lower::No,
+            // One that all caps found fit in lowers nothing: what is lower then is stranded.
+            (None, Some(budget)) if budget < self.come_to_hold() => Lower::ForBudget,
+            (None, _) => Lower::No,
         };
         let told = self.out.baseline().devices.iter();
         let told = told.map(|it| (it.kind, it.address.as_str(), it.cap));

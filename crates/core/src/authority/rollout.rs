@@ -237,7 +237,7 @@ impl<S: Store> Core<S> {
     /// The sum of the caps that all GPUs may come to hold where no budget was set. Each GPU counts with the most
     /// of: its cap found; after a reset its default, if it is no longer read; a foreign cap; the watts that it
     /// counts with because its cap is not in force. GPUs that came up after the start count, too.
-    fn come_to_hold(&self) -> Watts {
+    pub(crate) fn come_to_hold(&self) -> Watts {
         let each = self.devices.gpus().map(|(device, unit)| {
             let is_reset = unit.standing.let_go().is_some() || self.may_be_reset(unit);
             let default = unit.device.range.last().filter(|_| is_reset);
