@@ -16,9 +16,13 @@ use crate::protocol::{JobInfo, ProfilingResult, RankInfo, Straggler};
 const MAX_JOBS: usize = 1000;
 /// Clients do not report a job's end. A job that was silent for a week is removed if a new one needs its place.
 const SILENT: f64 = 7.0 * 24.0 * 3600.0;
+/// A job without a rank after so long is none: whoever registers jobs in a loop keeps others out no longer.
+const EMPTY: f64 = 3600.0;
 const MAX_WORLD: u32 = 1 << 20;
 const MAX_METADATA: usize = 200;
 const MAX_CLOCKS: usize = 1000;
+/// Of all ranks of all jobs: 64 MiB of memory. Ten thousand GPUs with 250 clocks each have a sixth of it.
+const MAX_CLOCKS_IN_ALL: usize = 1 << 24;
 
 /// All jobs, by name.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -27,6 +31,9 @@ pub struct Registry {
     /// How many stages the pipelines have that this server plans.
     #[serde(skip)]
     stages: u32,
+    /// The clocks that all ranks have named.
+    #[serde(skip)]
+    clocks: usize,
     /// Changes since the last call of [`Registry::take_changes`].
     #[serde(skip)]
     changes: Vec<Change>,
@@ -84,11 +91,32 @@ fn refuse<T>(what: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal(what.into()))
 }
 
+impl Job {
+    /// How many clocks its ranks have named.
+    fn clocks(&self) -> usize {
+        let ranks = self.ranks.values();
+        ranks.map(|rank| rank.available_frequencies.len()).sum()
+    }
+
+    /// For how long after it was heard last it keeps its place.
+    fn patience(&self) -> f64 {
+        match self.ranks.is_empty() {
+            true => EMPTY,
+            false => SILENT,
+        }
+    }
+}
+
 impl Registry {
     /// The same jobs at a server that plans pipelines of so many stages.
     #[must_use]
     pub fn serving(self, stages: u32) -> Self {
-        Self { stages, ..self }
+        let clocks = self.jobs.values().map(Job::clocks).sum();
+        Self {
+            stages,
+            clocks,
+            ..self
+        }
     }
 
     /// How many jobs there are.
@@ -188,19 +216,20 @@ impl Registry {
         Ok(id)
     }
 
-    /// Forgets the job that has been silent the longest.
+    /// Forgets the job that has been silent the longest, of those that were so for long enough.
     fn forget_one(&mut self, now: f64) -> Result<(), Refusal> {
         let jobs = self.jobs.iter();
-        let silent = jobs.min_by(|(_, one), (_, other)| one.heard.total_cmp(&other.heard));
-        match silent.filter(|(_, job)| now - job.heard > SILENT) {
-            Some((id, _)) => {
+        let silent = jobs.filter(|(_, job)| now - job.heard > job.patience());
+        match silent.min_by(|(_, one), (_, other)| one.heard.total_cmp(&other.heard)) {
+            Some((id, job)) => {
+                self.clocks -= job.clocks();
                 let id = id.clone();
                 self.jobs.remove(&id);
                 self.changes.push(Change::Gone { id });
                 Ok(())
             }
             None => refuse(format!(
-                "there are {MAX_JOBS} jobs already, and none has been silent for a week"
+                "there are {MAX_JOBS} jobs already, and none has been silent for a week, or for an hour without a rank"
             )),
         }
     }
@@ -227,8 +256,9 @@ impl Registry {
     /// Takes a rank in. One that says the same again is taken again: clients restart.
     ///
     /// # Errors
-    /// If it is outside the job, or another rank has its place.
+    /// If it is outside the job, another rank has its place, or there is no room for its clocks.
     pub fn register_rank(&mut self, id: &str, rank: RankInfo, now: f64) -> Result<(), Refusal> {
+        let all = self.clocks;
         let job = self.job(id, now)?;
         let JobInfo {
             pp_degree,
@@ -259,8 +289,17 @@ impl Registry {
                 refuse(format!("rank {} is registered at another place", rank.rank))
             }
             Some(known) if *known == rank => Ok(()),
-            _ => {
+            known => {
+                let before = known.map_or(0, |known| known.available_frequencies.len());
+                let clocks = all - before + rank.available_frequencies.len();
+                if clocks > MAX_CLOCKS_IN_ALL {
+                    return refuse(format!(
+                        "the ranks of all jobs have named {all} available_frequencies, and {MAX_CLOCKS_IN_ALL} is the \
+                         most that is kept: name only those that are to be planned with"
+                    ));
+                }
                 job.ranks.insert(rank.rank, rank.clone());
+                self.clocks = clocks;
                 let id = id.to_owned();
                 self.changes.push(Change::Rank { id, rank });
                 Ok(())
@@ -604,6 +643,9 @@ mod tests {
             tp_rank: 0,
             available_frequencies: Vec::new(),
         };
+        for id in ids.iter().flatten() {
+            assert_eq!(registry.register_rank(id, rank(0), 0.0), Ok(()));
+        }
         let oldest = ids[0].clone().unwrap_or_default();
         let told = registry.register_rank(&oldest, rank(0), 6.0 * DAY);
         assert_eq!(told, Ok(()));
@@ -615,5 +657,37 @@ mod tests {
         assert_eq!(registry.plan(&oldest, 0), Ok(None));
         let next = ids[1].clone().unwrap_or_default();
         assert!(registry.ask(&next, 0, 8.0 * DAY).is_err());
+    }
+
+    #[test]
+    fn a_job_without_a_rank_keeps_its_place_for_an_hour() {
+        let mut registry = Registry::default().serving(2);
+        for _ in 0..MAX_JOBS {
+            assert!(register(&mut registry, 0.0).is_ok());
+        }
+        assert!(register(&mut registry, 0.9 * EMPTY).is_err());
+        assert!(register(&mut registry, 1.1 * EMPTY).is_ok());
+    }
+
+    /// One job may have a million ranks, and each may name a thousand clocks.
+    #[test]
+    fn clocks_are_kept_up_to_a_bound_of_all_jobs() {
+        let mut registry = Registry::default().serving(2);
+        let id = register(&mut registry, 0.0).unwrap_or_default();
+        registry.clocks = MAX_CLOCKS_IN_ALL - 5;
+        let rank = |rank, clocks| RankInfo {
+            rank,
+            dp_rank: 0,
+            pp_rank: rank,
+            tp_rank: 0,
+            available_frequencies: vec![1000; clocks],
+        };
+        assert_eq!(registry.register_rank(&id, rank(0, 5), 0.0), Ok(()));
+        let refused = registry.register_rank(&id, rank(1, 1), 0.0);
+        assert!(refused.is_err_and(|why| why.0.contains("name only those")));
+        // Who names fewer makes room.
+        assert_eq!(registry.register_rank(&id, rank(0, 4), 0.0), Ok(()));
+        assert_eq!(registry.register_rank(&id, rank(1, 1), 0.0), Ok(()));
+        assert_eq!(registry.serving(2).clocks, 5);
     }
 }
