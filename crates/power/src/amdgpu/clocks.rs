@@ -6,7 +6,7 @@
 //! range back. `perf_determinism` sets only the highest, and is not used.
 //!
 //! litd locks only GPUs whose level is `auto`, so there is no other state to go back to. A level that another program
-//! has set stays as it is, also one that it has set since. `manual` is litd's with a range of 1 MHz, which an earlier
+//! has set stays as it is, also one that it has set since, and so does a range. `manual` is litd's with a range of 1 MHz, which an earlier
 //! litd left, and with the driver's own range, which a litd leaves that is killed before it sets another.
 
 use std::path::Path;
@@ -28,8 +28,18 @@ pub(super) struct Clocks {
     level: Attribute,
     range: Attribute,
     states: Attribute,
-    /// Whether this process has locked them.
-    held: bool,
+    held: Held,
+}
+
+/// What this process has done to the clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// Nothing, as far as it knows.
+    Free,
+    /// A write failed on the way: any range may be its own.
+    Unsure,
+    /// This range, in MHz, was in force when it had set it. Another one is somebody else's.
+    Range(u32, u32),
 }
 
 /// Why clocks can't be read, locked or freed.
@@ -58,7 +68,7 @@ impl Clocks {
             level: file("power_dpm_force_performance_level")?,
             range: file("pp_od_clk_voltage")?,
             states: file("pp_dpm_sclk")?,
-            held: false,
+            held: Held::Free,
         })
     }
 
@@ -79,20 +89,28 @@ impl Clocks {
         if self.check_level()? != MANUAL {
             self.level.write_text(MANUAL)?;
         }
-        self.held = true;
-        let outcome = self.set_range(lowest, highest);
-        if outcome.is_err() && self.level.write_text(AUTO).is_ok() {
-            self.held = false;
+        self.held = Held::Unsure;
+        match self.set_range(lowest, highest) {
+            Ok((from, to)) => {
+                self.held = Held::Range(from, to);
+                Ok(())
+            }
+            Err(error) => {
+                if self.level.write_text(AUTO).is_ok() {
+                    self.held = Held::Free;
+                }
+                Err(error.into())
+            }
         }
-        Ok(outcome?)
     }
 
-    fn set_range(&mut self, lowest: u32, highest: u32) -> Result<(), FileError> {
+    /// Sets a range. The one in force then: its lowest clock may be the driver's choice.
+    fn set_range(&mut self, lowest: u32, highest: u32) -> Result<(u32, u32), FileError> {
         self.range.write_text(&format!("s 1 {highest}"))?;
         self.range.write_text(&format!("s 0 {lowest}"))?;
         self.range.write_text("c")?;
         match self.read_range()? {
-            (_, at) if at == highest => Ok(()),
+            (from, at) if at == highest => Ok((from, at)),
             (from, to) => Err(self.range.invalid(format!(
                 "says {from} to {to} MHz after {lowest} to {highest}"
             ))),
@@ -104,13 +122,16 @@ impl Clocks {
         if text(&mut self.level)?.trim() == MANUAL && self.is_litds()? {
             self.level.write_text(AUTO)?;
         }
-        self.held = false;
+        self.held = Held::Free;
         Ok(())
     }
 
     /// Whether the range in force may be litd's doing.
     fn is_litds(&mut self) -> Result<bool, FileError> {
         let (lowest, highest) = self.read_range()?;
+        if let Held::Range(from, to) = self.held {
+            return Ok((lowest, highest) == (from, to));
+        }
         let states = text(&mut self.states)?;
         let all = || states.lines().filter_map(megahertz);
         let own = all().min().zip(all().max());
@@ -122,17 +143,21 @@ impl Clocks {
         let level = text(&mut self.level)?.trim().to_owned();
         let is_ours = level == AUTO
             || level == MANUAL
-                && (self.held || {
-                    let (lowest, highest) = self.read_range()?;
-                    highest.saturating_sub(lowest) == 1
-                });
+                && match (self.held, self.read_range()?) {
+                    (Held::Unsure, _) => true,
+                    (Held::Range(from, to), now) => now == (from, to),
+                    (Held::Free, (lowest, highest)) => highest.saturating_sub(lowest) == 1,
+                };
         match is_ours {
             true => Ok(level),
-            false => Err(ClockError::Foreign(format!(
-                "another program has set its performance level to {level:?}, which stays as it is; {AUTO} in {} lets \
-                 litd lock clocks",
-                self.level.path().display()
-            ))),
+            false => {
+                self.held = Held::Free;
+                Err(ClockError::Foreign(format!(
+                    "another program has set its performance level to {level:?}, which stays as it is; {AUTO} in {} \
+                     lets litd lock clocks",
+                    self.level.path().display()
+                )))
+            }
         }
     }
 

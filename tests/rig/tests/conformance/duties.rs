@@ -604,8 +604,18 @@ pub fn clocks(stand: &Stand, row: &Row) {
     for line in ["s 1 1500\n", "s 0 600\n", "c\n"] {
         fs::write(&range, line).unwrap();
     }
+    let refused = |error| matches!(error, Err(PowerError::Unsupported { .. }));
+    assert!(refused(last.lock_clocks(at(800.0))));
     assert_eq!(last.unlock_clocks(), Ok(()));
     assert_eq!((text().as_str(), stand.locked()), ("manual\n", Some(1500)));
+    // The driver's own range, too, if another program has set it while litd had the clocks.
+    fs::write(&level, "auto\n").unwrap();
+    assert_eq!(last.lock_clocks(at(800.0)), Ok(()));
+    for text in ["auto\n", "manual\n"] {
+        fs::write(&level, text).unwrap();
+    }
+    assert_eq!(last.unlock_clocks(), Ok(()));
+    assert_eq!(text(), "manual\n");
     // What a litd leaves that is killed before it sets a range.
     fs::write(&level, "auto\n").unwrap();
     fs::write(&level, "manual\n").unwrap();
@@ -613,7 +623,6 @@ pub fn clocks(stand: &Stand, row: &Row) {
     assert_eq!(text(), "auto\n");
     for foreign in ["manual\n", "perf_determinism\n"] {
         fs::write(&level, foreign).unwrap();
-        let refused = |error| matches!(error, Err(PowerError::Unsupported { .. }));
         assert!(refused(last.highest_clock().map(drop)));
         assert!(refused(last.lock_clocks(at(800.0))));
         assert_eq!((text().as_str(), stand.locked()), (foreign, None));
