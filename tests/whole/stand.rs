@@ -342,7 +342,8 @@ impl Stand {
     pub fn terminate(&mut self) -> Option<i32> {
         let mut daemon = self.daemon.take().unwrap();
         daemon.ask_to_stop();
-        let deadline = Instant::now() + 2 * SOON;
+        // It waits for a device that hangs for 15 s itself, and on a busy machine for all else as well.
+        let deadline = Instant::now() + 6 * SOON;
         // Under the rig's clock time passes for it until it is gone.
         while self.clocked && daemon.ended().is_none() {
             assert!(Instant::now() < deadline, "does not stop:\n{}", self.said());
