@@ -298,6 +298,7 @@ fn of_diagnosis(
     let cost = cost::of(report, study, (gain, weighed), turns);
     Summary {
         kind: match diagnosis.nobody_waits() {
+            _ if hosts.is_some() => Kind::Diagnosed(Cause::HostBound),
             true => Kind::Other(Other::NobodyWaits),
             false if all_may_wait(report, diagnosis) => Kind::Other(Other::RanksMissing),
             false => Kind::Diagnosed(diagnosis.cause),
@@ -373,20 +374,22 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     let longest = longest(report).filter(|_| stages);
     // All hosts are late only where a schedule would leave one of the GPUs work.
     let hosts = LateHosts::of(report).filter(|it| stages || matches!(it, LateHosts::OfSome(_)));
-    let (verdict, cost, next) = match hosts {
+    let (kind, verdict, cost, next) = match hosts {
         Some(hosts) => (
+            Kind::Diagnosed(Cause::HostBound),
             Answer::of(hosts.headline()),
             cost.behind(hosts.cost(report)),
             hosts.next(report),
         ),
         None => (
+            Kind::Other(kind),
             Answer::of(format!("{}.", parts::verdict(&parts))),
             cost,
             Answer::of(next),
         ),
     };
     Summary {
-        kind: Kind::Other(kind),
+        kind,
         verdict: verdict.and(longest),
         sure: sure.in_full(),
         brief: sure.and(certainty::first_doubt(&doubts)),

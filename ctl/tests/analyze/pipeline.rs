@@ -159,6 +159,7 @@ fn a_late_host_of_a_stage_is_no_schedule() {
         let text = said("text");
         let told = "Late host: the host of rank 0 launches kernels too late";
         assert!(text.starts_with(told), "{text}");
+        assert_eq!(said("kind"), "host-bound");
         let next = said("next");
         assert!(next.contains("look at the host of rank 0"), "{next}");
         let (_, right) = traces((Named::Whole, false), |_| 40.0, |_| 10, |_| 0.0);
@@ -187,6 +188,7 @@ fn hosts_that_are_late_on_all_stages_are_no_schedule() {
         let text = said("text");
         let told = "Late hosts: no GPU does more than wait for ";
         assert!(text.starts_with(told), "{text}");
+        assert_eq!(said("kind"), "host-bound");
         assert!(said("next").starts_with("look at what all hosts do"));
         let cost = said("cost");
         let (told, _) = cost.split_once(" % less").unwrap();
