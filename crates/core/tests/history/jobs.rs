@@ -129,6 +129,13 @@ impl World {
             return self.act();
         };
         self.seen.mark(fault);
+        if !ends && told {
+            // A GPU is the later of two jobs', until processes of the earlier are found there.
+            for &device in &devices {
+                let hw = &mut self.hw[device];
+                hw.spared = hw.spared.filter(|it| it.job == job);
+            }
+        }
         if ends {
             self.has_ended(job);
         } else if opt_out && told {
