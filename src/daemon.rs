@@ -15,6 +15,7 @@ use litd_units::{Nanos, Watts};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
+use nix::unistd::Uid;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -41,7 +42,7 @@ use crate::rig::{Advance, Rig};
 use crate::rights::Admins;
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
-use crate::{control, ingest, logging, metrics_server, owners, restore, takeover};
+use crate::{announcements, control, ingest, logging, metrics_server, owners, restore, takeover};
 
 pub use crate::restore::restore;
 
@@ -219,8 +220,12 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
         hub.borrow_mut().handle(Event::Outside(&told));
     }
     let mut life = Life::new(hub.clone(), answers, signals);
+    let announced = announcements::folder(&config.shell.control.socket);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
+    // Before any client is answered: the end of a job must not come before its beginning.
+    hear_late(&announced, &hub);
+    spawn_local(keep_hearing(announced, hub.clone()));
     let reload = Reload {
         path: options.config.clone(),
         shell: config.shell.clone(),
@@ -476,6 +481,26 @@ async fn keep_reached(sockets: Vec<Rc<Listening>>, hub: Shared) {
         for told in sockets.iter().filter_map(|socket| socket.keep()) {
             hub.borrow_mut().handle(Event::Outside(&told));
         }
+    }
+}
+
+/// Hears what schedulers announced while litd was away.
+fn hear_late(folder: &Path, hub: &Shared) {
+    let uid = Uid::effective().as_raw();
+    let wrong = announcements::hand_on(folder, |command| {
+        // A refusal is an event.
+        let _ = hub.borrow_mut().command(uid, command);
+    });
+    for told in wrong {
+        hub.borrow_mut().handle(Event::Outside(&told));
+    }
+}
+
+/// The same once in a while, for ever: a note may be left just when litd starts.
+async fn keep_hearing(folder: PathBuf, hub: Shared) {
+    loop {
+        sleep(LOOK).await;
+        hear_late(&folder, &hub);
     }
 }
 

@@ -12,6 +12,7 @@
 //! - [`ports`]: who has the metrics' address, where litd does not;
 //! - [`clock`], `rig`: its time, or a test rig's.
 
+pub mod announcements;
 mod answers;
 pub mod attach;
 pub mod audit;
