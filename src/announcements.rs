@@ -79,8 +79,8 @@ pub fn leave(folder: &Path, command: &Command) -> Result<(), String> {
     write(folder, &path, &Note { boot, said }).map_err(failed)
 }
 
-/// Reads all notes, in the order in which they were left, hands their commands on, and removes them. Returns what was
-/// wrong with any, in words.
+/// Reads all notes, in the order in which they were left, removes them, and hands their commands on. One that can't be
+/// removed is not handed on: that would be done over and over. Returns what was wrong with any, in words.
 pub fn hand_on(folder: &Path, mut to: impl FnMut(Command)) -> Vec<String> {
     let failed = |error: io::Error| {
         let folder = folder.display();
@@ -106,19 +106,24 @@ pub fn hand_on(folder: &Path, mut to: impl FnMut(Command)) -> Vec<String> {
     let boot = state::boot_id().unwrap_or_default();
     let mut wrong = Vec::new();
     for path in notes {
-        match read(&path) {
+        let note = read(&path);
+        if let Err(error) = fs::remove_file(&path) {
+            wrong.push(format!(
+                "{}: this note of a scheduler's can't be removed, and so is not carried out: {error}",
+                path.display()
+            ));
+            continue;
+        }
+        match note {
             Ok(note) if note.boot == boot => {
                 let own = |it: &Command| name_of(it).is_some_and(|name| path.ends_with(name));
                 note.said.into_iter().filter(own).for_each(&mut to);
             }
             Ok(_) => {}
             Err(error) => wrong.push(format!(
-                "{}: this note of a scheduler's can't be read and is removed: {error}",
+                "{}: this note of a scheduler's could not be read and was removed: {error}",
                 path.display()
             )),
-        }
-        if let Err(error) = fs::remove_file(&path) {
-            wrong.push(format!("{}: {error}: remove it by hand", path.display()));
         }
     }
     wrong

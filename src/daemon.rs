@@ -224,8 +224,8 @@ async fn serve(config: Config, options: &Options) -> Result<(), DaemonError> {
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
     // Before any client is answered: the end of a job must not come before its beginning.
-    hear_late(&announced, &hub);
-    spawn_local(keep_hearing(announced, hub.clone()));
+    let told = hear_late(&announced, &hub, &[]);
+    spawn_local(keep_hearing(announced, hub.clone(), told));
     let reload = Reload {
         path: options.config.clone(),
         shell: config.shell.clone(),
@@ -484,23 +484,28 @@ async fn keep_reached(sockets: Vec<Rc<Listening>>, hub: Shared) {
     }
 }
 
-/// Hears what schedulers announced while litd was away.
-fn hear_late(folder: &Path, hub: &Shared) {
+/// Hears what schedulers announced while litd was away. While litd stops that is left to the next one. Returns what is
+/// wrong, of which only what was not `told` already is reported.
+fn hear_late(folder: &Path, hub: &Shared, told: &[String]) -> Vec<String> {
+    if hub.borrow().is_stopping() {
+        return told.to_vec();
+    }
     let uid = Uid::effective().as_raw();
     let wrong = announcements::hand_on(folder, |command| {
         // A refusal is an event.
         let _ = hub.borrow_mut().command(uid, command);
     });
-    for told in wrong {
-        hub.borrow_mut().handle(Event::Outside(&told));
+    for text in wrong.iter().filter(|it| !told.contains(it)) {
+        hub.borrow_mut().handle(Event::Outside(text));
     }
+    wrong
 }
 
 /// The same once in a while, for ever: a note may be left just when litd starts.
-async fn keep_hearing(folder: PathBuf, hub: Shared) {
+async fn keep_hearing(folder: PathBuf, hub: Shared, mut told: Vec<String>) {
     loop {
         sleep(LOOK).await;
-        hear_late(&folder, &hub);
+        told = hear_late(&folder, &hub, &told);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use litd::announcements;
-use litd_api::{Command, Done};
+use litd_api::{Command, Done, STOPPING};
 
 use crate::control::Socket;
 use crate::{Outcome, output};
@@ -239,7 +239,11 @@ fn send(socket: &Socket, command: Command) -> Result<Done, (String, bool)> {
             .client_within(ANSWER)
             .and_then(|client| client.command(&command));
         // The caller may have given up.
-        let _ = answer.send(outcome.map_err(|error| (error.to_string(), error.may_pass())));
+        let _ = answer.send(outcome.map_err(|error| {
+            let why = error.to_string();
+            let passes = error.may_pass() || why == STOPPING;
+            (why, passes)
+        }));
     });
     asks.map_err(|error| (format!("can't ask litd: {error}"), false))?;
     answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {

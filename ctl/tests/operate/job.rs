@@ -448,6 +448,10 @@ fn garbage_and_refusals_fail_no_job() {
         ),
         ("\x00\x01\x02 nonsense\r\n\r\n", "can't be read"),
         (
+            "HTTP/1.1 409 Conflict\r\nContent-Length: 28\r\n\r\n{\"error\":\"litd is stopping\"}",
+            "litd is told once it runs again, by a note in",
+        ),
+        (
             "HTTP/1.1 403 Forbidden\r\nContent-Length: 14\r\n\r\n{\"error\":\"no\"}",
             "no",
         ),
