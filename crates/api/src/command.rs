@@ -79,7 +79,7 @@ pub enum Command {
         #[serde(default)]
         gpus: Vec<String>,
         /// Whether its GPUs are not to be steered until it ends, nor their clocks locked. What is
-        /// not as it was found goes back first, and that is answered.
+        /// not as it was found goes back first, as far as a budget has room for that, and that is answered.
         #[serde(default)]
         opt_out: bool,
     },
