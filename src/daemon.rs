@@ -15,6 +15,7 @@ use litd_units::{Nanos, Watts};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
+use nix::unistd::Uid;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -42,7 +43,9 @@ use crate::rights::Admins;
 use crate::signals::{Asked, Signals};
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
-use crate::{anew, control, ingest, logging, metrics_server, owners, restore, takeover};
+use crate::{
+    anew, announcements, control, ingest, logging, metrics_server, owners, restore, takeover,
+};
 
 pub use crate::restore::restore;
 
@@ -270,8 +273,12 @@ async fn serve(config: Config, options: &Options) -> Result<End, DaemonError> {
         hub.borrow_mut().handle(Event::Asked(why));
     }
     let mut life = Life::new(hub.clone(), answers, signals);
+    let announced = announcements::folder(&config.shell.control.socket);
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
+    // Before any client is answered: the end of a job must not come before its beginning.
+    let told = hear_late(&announced, &hub, &[]);
+    spawn_local(keep_hearing(announced, hub.clone(), told));
     let reload = Reload {
         path: options.config.clone(),
         shell: config.shell.clone(),
@@ -552,6 +559,31 @@ async fn keep_reached(sockets: Vec<Rc<Listening>>, hub: Shared) {
         for told in sockets.iter().filter_map(|socket| socket.keep()) {
             hub.borrow_mut().handle(Event::Outside(&told));
         }
+    }
+}
+
+/// Hears what schedulers announced while litd was away. While litd stops that is left to the next one. Returns what is
+/// wrong, of which only what was not `told` already is reported.
+fn hear_late(folder: &Path, hub: &Shared, told: &[String]) -> Vec<String> {
+    if hub.borrow().is_stopping() {
+        return told.to_vec();
+    }
+    let uid = Uid::effective().as_raw();
+    let wrong = announcements::hand_on(folder, |command| {
+        // A refusal is an event.
+        let _ = hub.borrow_mut().command(uid, command);
+    });
+    for text in wrong.iter().filter(|it| !told.contains(it)) {
+        hub.borrow_mut().handle(Event::Outside(text));
+    }
+    wrong
+}
+
+/// The same once in a while, for ever: a note may be left just when litd starts.
+async fn keep_hearing(folder: PathBuf, hub: Shared, mut told: Vec<String>) {
+    loop {
+        sleep(LOOK).await;
+        told = hear_late(&folder, &hub, &told);
     }
 }
 

@@ -380,6 +380,12 @@ impl Hub {
         self.presence.put_off(time);
     }
 
+    /// Whether litd stops: then it takes no command.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.core.is_stopping()
+    }
+
     /// Whether everything is restored, and the process may end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {

@@ -13,6 +13,7 @@
 //! - [`clock`], `rig`: its time, or a test rig's.
 
 mod anew;
+pub mod announcements;
 mod answers;
 pub mod attach;
 pub mod audit;

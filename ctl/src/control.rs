@@ -1,6 +1,6 @@
 //! The daemon as litctl's commands ask it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use litd_api::{Command, DEFAULT_CONTROL_SOCKET, DeviceStatus, Done};
@@ -22,6 +22,11 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The daemon that listens there.
     pub fn client(&self) -> Result<Client, ControlError> {
         Client::new(&self.path)

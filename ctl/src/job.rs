@@ -2,29 +2,41 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use litd_api::{Command, Done};
+use litd::announcements;
+use litd_api::{Command, Done, STOPPING};
 
 use crate::control::Socket;
 use crate::{Outcome, output};
 
-/// A scheduler waits for so long, whatever is wrong with the daemon, its socket, or whoever answers
+/// A scheduler waits for an answer for so long, whatever is wrong with the daemon, its socket, or whoever answers
 /// for users and groups here: 2 s with the start of this program.
 const PATIENCE: Duration = Duration::from_millis(1800);
 
 /// An answer of the daemon's within that; it promises one within 1.2 s.
 const ANSWER: Duration = Duration::from_millis(1700);
 
+/// A litd that seems to be restarting is asked again for so long, and so often.
+const RESTARTS: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// If nothing was made or removed beside the control socket for so long, no litd is restarting there.
+const RECENTLY: Duration = Duration::from_secs(60);
+
 /// Tell litd that a scheduler's job begins or has ended
 ///
-/// For Prolog and Epilog of Slurm, and other schedulers' scripts. Takes 2 s at most and never fails a
-/// job: errors are one line on standard error, and the exit status is 0 (with --strict: 1). It does no
-/// harm if one of the two commands comes twice, late or never. Root and litd's admin group may do this.
+/// For Prolog and Epilog of Slurm, and other schedulers' scripts. Takes 2 s at most, or 7 s while litd
+/// seems to be restarting. A litd that can't be reached is told once it runs again, by a note that root
+/// leaves in the folder "announced" beside the control socket. Never fails a job: errors are lines on
+/// standard error, and the exit status is 0 (with --strict: 1). It does no harm if one of the two commands
+/// comes twice or late. Root and litd's admin group may do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -79,15 +91,23 @@ Examples:
   litctl job end slurm-1234 --gpu 0,1
   litctl job begin pod-1b9f5d1e-3f0c-4a57-9a0e-0c9a1d5b7c11 --opt-out";
 
+/// The exit status of --strict where a command was not carried out.
+pub const NOT_DONE: u8 = 1;
+
+/// What a scheduler said was not carried out.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotDone(String);
+
 pub fn run(args: &Args, json: bool) -> Outcome {
     let which = match &args.action {
         Action::Begin { which, .. } | Action::End { which } => which,
     };
-    let outcome = command(&args.action).and_then(|command| send(&which.socket, command));
+    let outcome = command(&args.action).and_then(|command| tell(&which.socket, &command));
     match outcome {
         Ok(done) if json => output::json(&done),
         Ok(done) => output::text(&format!("{}\n", done.message)),
-        Err(why) if which.strict => Err(why.into()),
+        Err(why) if which.strict => Err(NotDone(why).into()),
         Err(why) => {
             output::note(&format!("warning: {why}"));
             Ok(())
@@ -128,9 +148,15 @@ impl Which {
         if id.is_empty() {
             return Err("an empty name is no job's".to_owned());
         }
-        let mut gpus: Vec<String> = self.gpus.iter().flat_map(|it| numbers(it)).collect();
-        if gpus.is_empty() && ours.as_deref() == Some(&id) {
-            gpus = numbers(&variable("SLURM_JOB_GPUS").unwrap_or_default());
+        let gpus = match self.gpus.is_empty() {
+            false => numbers(&self.gpus.join(","))?,
+            true if ours.as_deref() == Some(&id) => {
+                numbers(&variable("SLURM_JOB_GPUS").unwrap_or_default())?
+            }
+            true => Vec::new(),
+        };
+        if gpus.is_empty() && !self.gpus.is_empty() {
+            return Err("--gpu names no GPU: leave it out, or name the job's GPUs".to_owned());
         }
         Ok((id, gpus))
     }
@@ -141,22 +167,71 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Lists as Slurm's: `0,2-3`. What is no number the daemon is asked about as it is.
-fn numbers(list: &str) -> Vec<String> {
+fn numbers(list: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     for part in list.split(',').filter(|part| !part.is_empty()) {
         let range = part.split_once('-');
         let ends = range
             .and_then(|(first, last)| Some((first.parse::<u8>().ok()?, last.parse::<u8>().ok()?)));
         match ends {
+            Some((first, last)) if last < first => {
+                return Err(format!(
+                    "{part} is a range without a GPU: write {last}-{first}"
+                ));
+            }
             Some((first, last)) => all.extend((first..=last).map(|number| number.to_string())),
             None => all.push(part.to_owned()),
         }
     }
-    all
+    Ok(all)
 }
 
-/// Asks on a thread of its own: what a directory service or a file system does to it nobody waits for.
-fn send(socket: &Socket, command: Command) -> Result<Done, String> {
+/// Tells litd. One that can't be reached may be restarting, and is waited for; one that stays away finds a note.
+fn tell(socket: &Socket, command: &Command) -> Result<Done, String> {
+    let begun = Instant::now();
+    let mut waits = false;
+    loop {
+        let why = match send(socket, command.clone()) {
+            Ok(done) => return Ok(done),
+            Err((why, false)) => return Err(why),
+            Err((why, true)) => why,
+        };
+        if begun.elapsed() >= RESTARTS || !may_be_restarting(socket.path()) {
+            return Err(noted(socket.path(), command, &why));
+        }
+        if !waits {
+            let most = RESTARTS.as_secs();
+            output::note(&format!(
+                "warning: {why}; it may be restarting: waiting for it, {most} s at most"
+            ));
+        }
+        waits = true;
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Whether litd may just be restarting: a socket is there, or was removed a short while ago.
+fn may_be_restarting(socket: &Path) -> bool {
+    let touched = || socket.parent()?.metadata().ok()?.modified().ok();
+    let since = touched().and_then(|at| at.elapsed().ok());
+    fs::symlink_metadata(socket).is_ok() || since.is_some_and(|since| since < RECENTLY)
+}
+
+/// Leaves a note for a litd that is not there, and says so.
+fn noted(socket: &Path, command: &Command, why: &str) -> String {
+    let folder = announcements::folder(socket);
+    match announcements::leave(&folder, command) {
+        Ok(()) => format!(
+            "{why}; litd is told once it runs again, by a note in {}",
+            folder.display()
+        ),
+        Err(error) => format!("{why}; and no note can be left for it: {error}"),
+    }
+}
+
+/// Asks on a thread of its own: what a directory service or a file system does to it nobody waits for. An error says
+/// whether a daemon that is restarting looks like this.
+fn send(socket: &Socket, command: Command) -> Result<Done, (String, bool)> {
     let (answer, answered) = mpsc::channel();
     let socket = socket.clone();
     let asks = thread::Builder::new().spawn(move || {
@@ -164,14 +239,17 @@ fn send(socket: &Socket, command: Command) -> Result<Done, String> {
             .client_within(ANSWER)
             .and_then(|client| client.command(&command));
         // The caller may have given up.
-        let _ = answer.send(outcome.map_err(|error| error.to_string()));
+        let _ = answer.send(outcome.map_err(|error| {
+            let why = error.to_string();
+            let passes = error.may_pass() || why == STOPPING;
+            (why, passes)
+        }));
     });
-    asks.map_err(|error| format!("can't ask litd: {error}"))?;
+    asks.map_err(|error| (format!("can't ask litd: {error}"), false))?;
     answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
         let waited = PATIENCE.as_secs_f64();
-        Err(format!(
-            "litd's control socket did not answer within {waited} s"
-        ))
+        let why = format!("litd's control socket did not answer within {waited} s");
+        Err((why, true))
     })
 }
 
@@ -194,9 +272,9 @@ mod tests {
 
     #[test]
     fn slurms_lists_are_read() {
-        assert_eq!(numbers("0,2-4,7"), ["0", "2", "3", "4", "7"]);
-        assert_eq!(numbers(""), [""; 0]);
-        assert_eq!(numbers("GPU-1,x"), ["GPU-1", "x"]);
-        assert_eq!(numbers("5-3"), [""; 0]);
+        assert_eq!(numbers("0,2-4,7").unwrap(), ["0", "2", "3", "4", "7"]);
+        assert_eq!(numbers("").unwrap(), [""; 0]);
+        assert_eq!(numbers("GPU-1,x").unwrap(), ["GPU-1", "x"]);
+        assert!(numbers("0,5-3").unwrap_err().contains("write 3-5"));
     }
 }

@@ -145,6 +145,7 @@ fn exit_status(error: &(dyn std::error::Error + 'static)) -> u8 {
     }
     match error.downcast_ref::<control::ControlError>() {
         Some(error) if !error.is_refusal() => NO_DAEMON,
+        _ if error.is::<job::NotDone>() => job::NOT_DONE,
         _ if error.is::<doctor::Findings>() => doctor::exit_status(error),
         _ if error.is::<carbon::advise::Switch>() => carbon::advise::SWITCH,
         _ if error.is::<carbon::run::Late>() => carbon::run::LATE,

@@ -38,6 +38,7 @@ mod jobs;
 mod kill;
 mod kubernetes;
 mod late;
+mod learned;
 mod limiters;
 mod lock;
 mod many_ids;

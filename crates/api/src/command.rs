@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Mode, Stacks};
 
+/// The answer to every command while litd stops, in words: what is asked then is not done.
+pub const STOPPING: &str = "litd is stopping";
+
 /// A change that root or the admin group may ask for. It is logged with the caller's uid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
@@ -76,7 +79,7 @@ pub enum Command {
         #[serde(default)]
         gpus: Vec<String>,
         /// Whether its GPUs are not to be steered until it ends, nor their clocks locked. What is
-        /// not as it was found goes back first, and that is answered.
+        /// not as it was found goes back first, as far as a budget has room for that, and that is answered.
         #[serde(default)]
         opt_out: bool,
     },

@@ -26,7 +26,7 @@ mod status;
 mod trace;
 mod trial;
 
-pub use command::{Command, Done, Lease, Problem};
+pub use command::{Command, Done, Lease, Problem, STOPPING};
 pub use crc::crc32;
 pub use event::{Event, EventKind, Events};
 pub use stacks::{GoodStack, OffStack, STACKS_VERSION, Stacks, StacksFile};

@@ -2,7 +2,7 @@
 //! of the Lit Silicon paper): differences between GPUs come from silicon and cooling, and outlive a job.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use litd_policies::Policy;
@@ -10,15 +10,20 @@ use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
 use crate::hooks::profilers::{ProfilerGood, ProfilerOff, Profilers};
+use crate::hooks::tenant::Tenant;
 use crate::store::Store;
 
-/// The version written, and the only one read.
-const VERSION: u64 = 1;
+/// The version written. Since version 2 each distribution names the pod that it was learned in: a litd that knows only
+/// version 1 would take a pod's for every other pod's.
+const VERSION: u64 = 2;
+
+/// The version before, which is read, too: its distributions are those of the node's own users.
+const USERS_ONLY: u64 = 1;
 
 /// How many distributions are kept; the oldest are dropped.
 const KEPT: usize = 64;
 
-/// After 7 days a distribution is only a hint: cooling has changed since.
+/// After 7 days a distribution is only a hint: cooling has changed since. One that did harm is not used for so long.
 const FRESH_SECONDS: f64 = 7.0 * 24.0 * 3600.0;
 
 /// Shares add up to 1, as nearly as a file's decimals do.
@@ -30,9 +35,9 @@ pub struct Key {
     /// Serial numbers of the job's GPUs, or their addresses where there are none, in the job's
     /// order.
     pub gpus: Vec<String>,
-    /// The user whose jobs it was: jobs of one user don't affect another's.
-    #[serde(default)]
-    pub uid: u32,
+    /// The user or the pod whose job it was: jobs of one tenant don't affect another's.
+    #[serde(flatten)]
+    pub tenant: Tenant,
     /// Name and version of the driver.
     pub driver: String,
     /// A fingerprint of what the job computes.
@@ -61,6 +66,9 @@ pub struct Distribution {
     pub policy: Policy,
     /// When, in seconds since 1970.
     pub unix_seconds: f64,
+    /// When a job that started from it was rolled back, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlearned: Option<f64>,
 }
 
 impl Distribution {
@@ -73,6 +81,7 @@ impl Distribution {
             && (total - 1.0).abs() < TOTAL_TOLERANCE
             && positive(self.budget.0)
             && self.unix_seconds.is_finite()
+            && self.unlearned.is_none_or(f64::is_finite)
     }
 
     /// The shares in the order of `gpus`; `None` unless those are the same GPUs.
@@ -100,6 +109,17 @@ impl Distribution {
         .count()
     }
 
+    /// Whether a job that started from it was rolled back within 7 days. Without a clock nobody knows that they
+    /// are over.
+    fn is_unlearned(&self, now: f64) -> bool {
+        let since = self.unlearned.map(|at| (now - at).abs());
+        since.is_some_and(|since| since.is_nan() || since < FRESH_SECONDS)
+    }
+
+    fn is_of(&self, key: &Key, policy: Policy) -> bool {
+        self.key == *key && self.policy == policy
+    }
+
     /// A distribution from the future, after the clock was set back, is as doubtful as an old one.
     fn is_fresh(&self, now: f64) -> bool {
         (now - self.unix_seconds).abs() < FRESH_SECONDS
@@ -124,6 +144,8 @@ pub struct Hint {
     pub confidence: Confidence,
     /// The sum of the caps when they were learned.
     pub learned_budget: Watts,
+    /// What it was learned on, and under which policy.
+    pub from: (Key, Policy),
 }
 
 impl Hint {
@@ -181,9 +203,9 @@ impl Learned {
             Ok(read) => read,
             Err(error) => return nothing(error.to_string()),
         };
-        if read.version != VERSION {
+        if ![USERS_ONLY, VERSION].contains(&read.version) {
             return nothing(format!(
-                "it is of version {}, and this litd knows version {VERSION} only",
+                "it is of version {}, and this litd knows versions {USERS_ONLY} and {VERSION} only",
                 read.version
             ));
         }
@@ -239,6 +261,7 @@ impl Learned {
             budget,
             policy,
             unix_seconds: now,
+            unlearned: None,
         };
         let valid = distribution.is_valid();
         if valid {
@@ -247,12 +270,40 @@ impl Learned {
         valid
     }
 
-    fn keep(&mut self, new: Distribution) {
+    fn keep(&mut self, mut new: Distribution) {
+        let mut all = self.distributions.iter();
+        if let Some(known) = all.find(|it| it.is_of(&new.key, new.policy)) {
+            // What has done harm is not good again because it is learned again.
+            new.unlearned = new.unlearned.or(known.unlearned);
+        }
         self.distributions
-            .retain(|known| known.key != new.key || known.policy != new.policy);
+            .retain(|known| !known.is_of(&new.key, new.policy));
         self.distributions.push(new);
-        let excess = self.distributions.len().saturating_sub(KEPT);
-        self.distributions.drain(..excess);
+        while self.distributions.len() > KEPT {
+            self.drop_one();
+        }
+    }
+
+    /// Drops the oldest distribution of the tenant who has most: nobody's jobs cost another his.
+    fn drop_one(&mut self) {
+        let mut counts: BTreeMap<&Tenant, usize> = BTreeMap::new();
+        for known in &self.distributions {
+            *counts.entry(&known.key.tenant).or_default() += 1;
+        }
+        let most = counts.values().copied().max();
+        let is_of_most = |it: &Distribution| counts.get(&it.key.tenant).copied() == most;
+        if let Some(oldest) = self.distributions.iter().position(is_of_most) {
+            self.distributions.remove(oldest);
+        }
+    }
+
+    /// A job that started from this distribution was rolled back: for 7 days no job starts from it, also where it is
+    /// learned again. Returns whether there is such a distribution.
+    pub fn unlearn(&mut self, key: &Key, policy: Policy, now: f64) -> bool {
+        let mut all = self.distributions.iter_mut();
+        let known = all.find(|it| it.is_of(key, policy));
+        let unlearned = known.map(|it| it.unlearned = Some(now));
+        unlearned.is_some()
     }
 
     /// The best starting point for a job, at `now` in seconds since 1970: the distribution of
@@ -268,7 +319,7 @@ impl Learned {
             .distributions
             .iter()
             .enumerate()
-            .filter(|(_, known)| known.key.uid == key.uid)
+            .filter(|(_, known)| known.key.tenant == key.tenant && !known.is_unlearned(now))
             .filter_map(|(index, known)| Some((index, known, known.shares_of(&key.gpus)?)))
             .min_by_key(|(index, known, _)| {
                 let stale = !known.is_fresh(now);
@@ -283,6 +334,7 @@ impl Learned {
                 Confidence::Half
             },
             learned_budget: best.budget,
+            from: (best.key.clone(), best.policy),
         })
     }
 

@@ -79,13 +79,8 @@ impl<S: Store> Core<S> {
             return;
         }
         for job in self.jobs.values() {
-            let steered = |&device: &usize| {
-                let unit = self.devices.get(device);
-                unit.is_some_and(|unit| !unit.usage.has_opted_out())
-            };
-            let gpus = || job.gpus().filter(steered);
             let (mut floors, mut raised) = (Watts::ZERO, Watts::ZERO);
-            for view in gpus().filter_map(|device| devices.get(device)) {
+            for view in job.gpus().filter_map(|device| devices.get(device)) {
                 floors += view.limits.floor;
                 raised += view.planned_floor - view.limits.floor;
             }
@@ -94,7 +89,7 @@ impl<S: Store> Core<S> {
                 continue;
             }
             let part = (left / raised).clamp(0.0, 1.0);
-            for device in gpus() {
+            for device in job.gpus() {
                 if let Some(view) = devices.get_mut(device) {
                     let own = view.limits;
                     let floor = own.floor + (view.planned_floor - own.floor) * part;

@@ -240,8 +240,9 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
     node.enter(9);
     let prolog = node.script("prolog", 9, "0-1", "nightly,litd=off");
     assert!(prolog.status.success(), "{prolog:?}");
-    // Changes that litd made there are undone first, and the other GPUs make room for it.
-    let spared = |node: &Node| node.held()[..2] == found[..2];
+    // Under a budget a GPU that opts out has its share of it, as an idle one: the others make no room for it.
+    let level = node.held()[..8].to_vec();
+    let spared = |node: &Node| node.held()[..8] == level[..];
     assert!(spared(&node), "{:?}", node.held());
     let mut job = node.attach("train", 0..2);
     node.play(&mut job, 30);
@@ -253,7 +254,6 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
         status.contains("opted out: gpu0, gpu1 (of slurm-9)"),
         "{status}"
     );
-    assert!(status.contains("its job opted out"), "{status}");
     // No command of a person's takes that away, but for the job's end.
     node.text(&["resume", "gpu0"]);
     assert!(node.opted_out(0) && spared(&node), "{:?}", node.held());
@@ -262,35 +262,116 @@ fn a_job_that_opted_out_is_not_steered_also_after_a_crash() {
     node.rig.advance(Nanos(3_000_000_000)).unwrap();
     assert!(node.opted_out(1));
     assert!(spared(&node), "{:?}", node.held());
-    let sum: Watts = node.held()[..8].iter().copied().sum();
-    assert!(sum <= Watts(5000.0), "{sum}");
-    // A budget that leaves the others no more than their floors holds for all.
     node.text(&["budget", "3200"]);
     node.rig.advance(Nanos(3_000_000_000)).unwrap();
-    let sum: Watts = node.held()[..8].iter().copied().sum();
-    assert!(sum <= Watts(3200.0), "{:?}", node.held());
-    assert!(node.held()[0] > node.held()[7], "{:?}", node.held());
+    let held = node.held();
+    assert!(held[..8].iter().all(|&cap| cap == held[0]), "{held:?}");
+    // Without one the caps found are restored.
+    node.text(&["budget", "5600"]);
+    node.rig.advance(Nanos(3_000_000_000)).unwrap();
+    assert_eq!(node.held()[..8], found[..8]);
+    let status = node.text(&["status"]);
+    assert!(status.contains("its job opted out"), "{status}");
     node.text(&["budget", "5000"]);
     node.rig.advance(Nanos(3_000_000_000)).unwrap();
     assert!(spared(&node), "{:?}", node.held());
-    // From its end on litd has them again. One that is not heard of ends once another job's processes are there and none
-    // of its own, and it has had the time to begin: two jobs may share a GPU.
-    node.daemon.take().unwrap().kill();
-    let epilog = node.script("epilog", 9, "0-1", "");
-    assert!(epilog.status.success());
-    node.start();
-    node.rig.advance(Nanos(1_000_000_000)).unwrap();
-    assert!(node.opted_out(0));
+    // From its end on litd has them again. One that is not heard of ends once its GPUs are given to another job.
     let said = node.text(&["job", "begin", "10", "--gpu", "0-1"]);
     assert_eq!(said, "slurm-10 has begun\n");
+    assert!(!node.opted_out(0) && !node.opted_out(1));
     node.enter(10);
+    job.end();
     let mut next = node.attach("next", 0..2);
-    node.play(&mut next, 10);
+    node.play_until_steered(&mut next);
+}
+
+#[test]
+fn what_a_scheduler_says_while_litd_is_away_is_heard_once_it_is_back() {
+    let mut node = Node::new("caps.budget = 5000\n");
+    let notes = node.rig.layout().control().with_file_name("announced");
+    assert!(
+        node.script("prolog", 77, "0-1", "litd=off")
+            .status
+            .success()
+    );
+    assert!(node.opted_out(0) && node.opted_out(1));
+    node.daemon.take().unwrap().kill();
+    let away = node.litctl(&["job", "end", "77", "--strict"]);
+    let said = String::from_utf8_lossy(&away.stderr);
+    assert!(!away.status.success(), "{said}");
+    assert!(said.contains("waiting for it, 5 s at most"), "{said}");
+    assert!(said.contains("told once it runs again"), "{said}");
+    assert!(node.script("prolog", 78, "2", "litd=off").status.success());
+    assert_eq!(fs::read_dir(&notes).unwrap().count(), 2);
+    node.start();
+    node.rig.advance(Nanos(3_000_000_000)).unwrap();
+    let out = |node: &Node| {
+        (0..8)
+            .filter(|&gpu| node.opted_out(gpu))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(out(&node), [2]);
+    assert_eq!(fs::read_dir(&notes).unwrap().count(), 0);
+    // A note that is left just while litd starts is heard, too.
+    fs::write(
+        notes.join("slurm-78"),
+        note(r#"{"command": "end_job", "job": "slurm-78"}"#),
+    )
+    .unwrap();
+    let deadline = Instant::now() + SOON;
+    while !out(&node).is_empty() {
+        assert!(Instant::now() < deadline);
+        node.rig.advance(Nanos(500_000_000)).unwrap();
+    }
+}
+
+/// A note of this boot with one command.
+fn note(command: &str) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    format!(r#"{{"boot": "{}", "said": [{command}]}}"#, boot.trim())
+}
+
+#[test]
+fn a_litd_that_restarts_is_waited_for() {
+    let mut node = Node::new("");
+    assert!(node.script("prolog", 77, "0", "litd=off").status.success());
     assert!(node.opted_out(0));
-    node.rig.advance(Nanos(620_000_000_000)).unwrap();
-    node.play(&mut next, 30);
+    node.daemon.take().unwrap().kill();
+    let control = node.rig.layout().control();
+    let asks = thread::spawn(move || {
+        let mut command = Command::new(LITCTL);
+        command.args(["job", "end", "77", "--strict"]);
+        command.env("LITD_CONTROL", control).output().unwrap()
+    });
+    thread::sleep(Duration::from_millis(500));
+    node.start();
+    node.rig.advance(Nanos(1_000_000_000)).unwrap();
+    let output = asks.join().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("slurm-77 has ended"), "{output:?}");
     assert!(!node.opted_out(0));
-    assert!(!spared(&node));
+}
+
+#[test]
+fn jobs_for_processors_alone_keep_no_later_job_from_opting_out() {
+    let node = Node::new("");
+    for job in 100..164 {
+        let said = node.text(&["job", "begin", &job.to_string(), "--opt-out"]);
+        assert!(said.contains("it names no GPU"), "{said}");
+    }
+    node.text(&["job", "begin", "9", "--opt-out", "--gpu", "3"]);
+    assert!(node.opted_out(3));
+}
+
+#[test]
+fn a_list_without_a_gpu_is_refused() {
+    let node = Node::new("");
+    for gpus in ["3-1", ",", "0,3-1"] {
+        let output = node.litctl(&["job", "begin", "7", "--gpu", gpus, "--strict"]);
+        assert_eq!(output.status.code(), Some(1), "{gpus}: {output:?}");
+        assert_eq!(node.status()["announced"], Value::Array(Vec::new()));
+    }
 }
 
 #[test]
@@ -314,7 +395,7 @@ fn a_cap_that_can_not_go_back_is_said() {
 }
 
 /// Runs `litctl job` against whatever is at `socket`: it never fails, says why, and takes no more
-/// than its 2 s, with some for a machine that does other things, too.
+/// than its 7 s, with some for a machine that does other things, too.
 fn assert_harmless(socket: &Path, why: &str) {
     for arguments in [["job", "begin", "1"], ["job", "end", "1"]] {
         let run = |more: &[&str]| {
@@ -332,9 +413,9 @@ fn assert_harmless(socket: &Path, why: &str) {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.starts_with("litctl: warning: "), "{said}");
         assert!(said.contains(why), "{said}");
-        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert!(took < Duration::from_secs(15), "{took:?}");
         let strict = run(&["--strict"]);
-        assert!(!strict.status.success(), "{strict:?}");
+        assert_eq!(strict.status.code(), Some(1), "{strict:?}");
     }
 }
 
@@ -352,7 +433,7 @@ fn without_a_daemon_no_job_fails() {
 }
 
 #[test]
-fn a_deaf_daemon_is_not_waited_for() {
+fn a_deaf_daemon_is_not_waited_for_for_long() {
     let folder = tempfile::tempdir().unwrap();
     let _deaf = UnixListener::bind(socket(&folder)).unwrap();
     assert_harmless(&socket(&folder), "did not answer within 1.7 s");
@@ -366,6 +447,10 @@ fn garbage_and_refusals_fail_no_job() {
             "can't be read",
         ),
         ("\x00\x01\x02 nonsense\r\n\r\n", "can't be read"),
+        (
+            "HTTP/1.1 409 Conflict\r\nContent-Length: 28\r\n\r\n{\"error\":\"litd is stopping\"}",
+            "litd is told once it runs again, by a note in",
+        ),
         (
             "HTTP/1.1 403 Forbidden\r\nContent-Length: 14\r\n\r\n{\"error\":\"no\"}",
             "no",

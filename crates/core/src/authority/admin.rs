@@ -1,6 +1,6 @@
 //! Commands of administrators, and reloads of the configuration.
 
-use litd_api::{Command, Done, EventKind, Lease, Mode, Problem};
+use litd_api::{Command, Done, EventKind, Lease, Mode, Problem, STOPPING};
 use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
@@ -26,6 +26,12 @@ struct Promise {
 }
 
 impl<S: Store> Core<S> {
+    /// Whether litd stops: then it takes no command.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.authority.is_stopping()
+    }
+
     /// Does what user `uid` asks for, who may. What follows from it is in [`Core::effects`].
     ///
     /// # Errors
@@ -33,7 +39,7 @@ impl<S: Store> Core<S> {
     pub fn command(&mut self, now: Nanos, uid: u32, command: Command) -> Result<Done, Problem> {
         self.moves_on(now);
         if self.authority.is_stopping() {
-            return Err(problem("litd is stopping"));
+            return Err(problem(STOPPING));
         }
         let asked = format!("user {uid} asks: {}", in_words(&command));
         self.note(Note::info(EventKind::Command, asked));

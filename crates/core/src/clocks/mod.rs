@@ -628,10 +628,11 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The limits of a device's cap: the floor is the lowest cap at which the device can hold its planned clock,
-    /// or the cap found while its job opts out. A device that holds less already is not raised by this; only the
-    /// law, or falling temperature, raises it. While litd only observes, nothing above the cap found is kept. A
-    /// job with missing ranks has no share of a budget, so it keeps nothing.
+    /// The limits of a device's cap: the floor is the lowest cap at which the device can hold its planned clock.
+    /// A device that holds less already is not raised by this; only the law, or falling temperature, raises it.
+    /// While litd only observes, nothing above the cap found is kept. A job with missing ranks has no share of a
+    /// budget, so it keeps nothing. Neither does one that opts out: any user may say so of a job, and the GPUs of
+    /// all others would pay for its watts. Its GPU counts as an idle one.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
         let own = unit.limits(&self.config.caps);
         let held = self.actuator.most_of(device).min(own.ceiling);
@@ -642,8 +643,7 @@ impl<S: Store> Core<S> {
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let is_whole = job.is_some_and(|job| job.ranks.is_whole());
         let floor = match unit.clocks.planned.needs(self.now()) {
-            // The others make room first.
-            _ if unit.usage.has_opted_out() => unit.base().unwrap_or(held),
+            _ if unit.usage.has_opted_out() => return own,
             Needs::Cap(cap) if is_whole => cap.min(held),
             Needs::Unknown if is_whole => held,
             _ => return own,

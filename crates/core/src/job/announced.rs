@@ -11,9 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::hooks::cgroup::Home;
 
-/// How many jobs are remembered, more than ever share a node. The oldest of those that did not opt out are
+/// How many jobs with GPUs are remembered, more than ever share a node. The oldest of those that did not opt out are
 /// forgotten first.
 const MOST: usize = 64;
+
+/// The same for jobs without a GPU, whose places any user fills with jobs for processors alone. Of these the oldest
+/// are forgotten also if they opted out, unless their processes are known here.
+const MOST_WITHOUT: usize = 256;
 
 /// A job without processes on its GPUs for longer than this has ended: before its first process it hardly waits so
 /// long.
@@ -44,6 +48,10 @@ struct Begun {
     /// Addresses of its GPUs, as far as the scheduler has told.
     #[serde(default)]
     gpus: BTreeSet<String>,
+    /// Addresses of GPUs that a later job has been given since. They are this job's again once a look finds its
+    /// processes there: then the two share them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    yielded: BTreeSet<String>,
 }
 
 impl Begun {
@@ -52,6 +60,24 @@ impl Begun {
         let turns = self.turn.cmp(&other.turn);
         turns.then(self.since.total_cmp(&other.since))
     }
+
+    /// Addresses of GPUs that a scheduler has ever given to it.
+    fn given(&self) -> impl Iterator<Item = &String> {
+        self.gpus.iter().chain(&self.yielded)
+    }
+
+    fn was_given(&self, gpu: &str) -> bool {
+        self.gpus.contains(gpu) || self.yielded.contains(gpu)
+    }
+}
+
+/// A job has begun.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Beginning {
+    /// Whether it has opted out.
+    pub opted_out: bool,
+    /// A job without a GPU that had opted out and was forgotten for this one.
+    pub forgotten: Option<String>,
 }
 
 /// A job that has opted out and has no processes on a GPU that another job uses.
@@ -109,7 +135,8 @@ pub(crate) struct Announced {
 
 impl Announced {
     /// A job begins on GPUs of these addresses, `since` so many seconds since 1970. A job announced twice is still one
-    /// job, and stays opted out if either announcement says so. Returns whether it has opted out.
+    /// job, and stays opted out if either announcement says so. No job whose processes are known here (`is_here`) is
+    /// forgotten for it if that opted out.
     ///
     /// # Errors
     /// Too many jobs have opted out, in words.
@@ -119,14 +146,19 @@ impl Announced {
         addresses: Vec<String>,
         opt_out: bool,
         since: f64,
-    ) -> Result<bool, String> {
+        is_here: impl Fn(&str) -> bool,
+    ) -> Result<Beginning, String> {
         self.free_of_others(id, &addresses);
         // A job that begins again may have no processes yet.
         self.forget_missed(id);
         self.ended.remove(id);
-        if !self.begun.contains_key(id) {
-            self.make_room()?;
-        }
+        let known = self.begun.get(id);
+        let has_place = known.is_some_and(|it| addresses.is_empty() || !it.gpus.is_empty());
+        let forgotten = match (has_place, addresses.is_empty()) {
+            (true, _) => None,
+            (false, true) => self.make_room_without(is_here)?,
+            (false, false) => self.make_room().map(|()| None)?,
+        };
         let turns = self.begun.values().map(|it| it.turn);
         let turn = turns.max().map_or(1, |latest| latest.saturating_add(1));
         let begun = self.begun.entry(id.to_owned()).or_insert_with(|| Begun {
@@ -135,30 +167,36 @@ impl Announced {
             ..Begun::default()
         });
         begun.opt_out |= opt_out;
+        begun.yielded.retain(|gpu| !addresses.contains(gpu));
         begun.gpus.extend(addresses);
-        Ok(begun.opt_out)
+        Ok(Beginning {
+            opted_out: begun.opt_out,
+            forgotten,
+        })
     }
 
     /// A scheduler has given a GPU to a job, so an earlier job on it has ended, although its end was not
-    /// announced. If the earlier job has opted out the two may share the GPU: then their processes decide
-    /// ([`Self::looked_at`]).
+    /// announced. If the earlier job has opted out the two may share the GPU: then the earlier job has it again once
+    /// its processes are found there ([`Self::looked_at`]).
     fn free_of_others(&mut self, id: &str, addresses: &[String]) {
         self.begun.retain(|other, it| {
             let had = it.gpus.len();
-            if other != id && !it.opt_out {
-                it.gpus.retain(|gpu| !addresses.contains(gpu));
+            for gpu in addresses.iter().filter(|_| other != id) {
+                if it.gpus.remove(gpu) && it.opt_out {
+                    it.yielded.insert(gpu.clone());
+                }
             }
-            it.gpus.len() == had || !it.gpus.is_empty()
+            it.opt_out || it.gpus.len() == had || !it.gpus.is_empty()
         });
     }
 
+    /// Makes room for a job with GPUs.
     fn make_room(&mut self) -> Result<(), String> {
-        while self.begun.len() >= MOST {
-            let spare = self.begun.iter().filter(|(_, it)| !it.opt_out);
-            let oldest = spare.min_by(|(_, one), (_, other)| one.order(other));
-            let Some(id) = oldest.map(|(id, _)| id.clone()) else {
+        let with = |it: &Begun| !it.gpus.is_empty();
+        while self.begun.values().filter(|it| with(it)).count() >= MOST {
+            let Some(id) = self.oldest(|_, it| with(it) && !it.opt_out) else {
                 return Err(format!(
-                    "{MOST} jobs have opted out and have not ended: `litctl job end` those that \
+                    "{MOST} jobs with GPUs have opted out and have not ended: `litctl job end` those that \
                      are gone"
                 ));
             };
@@ -167,13 +205,44 @@ impl Announced {
         Ok(())
     }
 
+    /// Makes room for a job without a GPU. Returns the job that had opted out and is forgotten for that.
+    fn make_room_without(
+        &mut self,
+        is_here: impl Fn(&str) -> bool,
+    ) -> Result<Option<String>, String> {
+        let without = |it: &Begun| it.gpus.is_empty();
+        if self.begun.values().filter(|it| without(it)).count() < MOST_WITHOUT {
+            return Ok(None);
+        }
+        if let Some(id) = self.oldest(|_, it| without(it) && !it.opt_out) {
+            self.begun.remove(&id);
+            return Ok(None);
+        }
+        let Some(id) = self.oldest(|id, it| without(it) && !is_here(id)) else {
+            return Err(format!(
+                "{MOST_WITHOUT} jobs that name no GPU have opted out and have processes here: name its GPUs with \
+                 --gpu"
+            ));
+        };
+        self.forget_missed(&id);
+        self.begun.remove(&id);
+        Ok(Some(id))
+    }
+
+    fn oldest(&self, is_meant: impl Fn(&str, &Begun) -> bool) -> Option<String> {
+        let meant = self.begun.iter().filter(|(id, it)| is_meant(id, it));
+        let oldest = meant.min_by(|(_, one), (_, other)| one.order(other));
+        oldest.map(|(id, _)| id.clone())
+    }
+
     fn forget_missed(&mut self, id: &str) {
         self.missed.retain(|(_, of), _| of != id);
     }
 
     /// A driver has told the processes that use a GPU, which belong to these jobs (`None`: one can't be attributed). A
-    /// job that has opted out and has had none there for [`BEGINS`], while a job that has begun since has, has ended
-    /// without an announcement. Returns the jobs that have no longer that GPU for this.
+    /// job that has opted out and has some there has that GPU, whatever later job was given it. One that has had none
+    /// there for [`BEGINS`], while a job that has begun since has, has ended without an announcement. Returns the jobs
+    /// that have no longer that GPU for this.
     pub fn looked_at(
         &mut self,
         device: usize,
@@ -181,6 +250,12 @@ impl Announced {
         homes: Option<&[Home]>,
         now: Nanos,
     ) -> Vec<String> {
+        for (id, it) in &mut self.begun {
+            let mut homes = homes.unwrap_or_default().iter();
+            if it.yielded.contains(address) && homes.any(|home| home.belongs_to(id)) {
+                it.gpus.extend(it.yielded.take(address));
+            }
+        }
         let missing = homes.map_or_else(BTreeSet::new, |homes| self.missing_from(address, homes));
         self.missed
             .retain(|(of, id), _| *of != device || missing.contains(id));
@@ -194,24 +269,26 @@ impl Announced {
             }
         }
         self.begun.retain(|id, it| {
-            let is_gone = gone.contains(id);
-            !(is_gone && it.gpus.remove(address) && it.gpus.is_empty())
+            let had = gone.contains(id) && (it.gpus.remove(address) || it.yielded.remove(address));
+            !(had && it.given().next().is_none())
         });
         gone
     }
 
-    /// Jobs that have opted out and have no processes on this GPU, while a job that has begun since has.
+    /// Jobs that have opted out and have no processes on this GPU, while it was given to another job since or one that
+    /// has begun since has.
     fn missing_from(&self, address: &str, homes: &[Home]) -> BTreeSet<String> {
         let is_here = |id: &str| homes.iter().any(|home| home.belongs_to(id));
         let named = self.begun.iter();
-        let named = named.filter(|(_, it)| it.gpus.contains(address));
+        let named = named.filter(|(_, it)| it.was_given(address));
         let present = named.clone().filter(|(id, _)| is_here(id));
         let latest = present
             .map(|(_, it)| it)
             .max_by(|one, other| one.order(other));
         let missing = |(id, it): &(&String, &Begun)| {
             let is_earlier = latest.is_some_and(|latest| it.order(latest).is_lt());
-            it.opt_out && is_earlier && !is_here(id)
+            let is_next = is_earlier || it.yielded.contains(address);
+            it.opt_out && is_next && !is_here(id)
         };
         named.filter(missing).map(|(id, _)| id.clone()).collect()
     }
@@ -266,13 +343,17 @@ impl Announced {
         gpus.map(String::as_str)
     }
 
-    /// Addresses of GPUs that a scheduler has given both to a job that has opted out and to another.
+    /// Addresses of GPUs that a scheduler has given both to a job that has opted out and to another, at one time or
+    /// one after the other.
     pub fn shared_with_spared(&self) -> impl Iterator<Item = &str> {
         let count = |gpu: &str| {
-            let having = self.begun.values().filter(|it| it.gpus.contains(gpu));
+            let having = self.begun.values().filter(|it| it.was_given(gpu));
             having.count()
         };
-        self.spared_gpus().filter(move |gpu| count(gpu) > 1)
+        let yielded = self.spared().flat_map(|(_, it)| &it.yielded);
+        let yielded = yielded.map(String::as_str);
+        let shared = self.spared_gpus().filter(move |gpu| count(gpu) > 1);
+        yielded.chain(shared)
     }
 
     /// The GPUs whose caps found a job waits for: those of a job that has opted out, by address, and the devices of
@@ -315,7 +396,12 @@ mod tests {
 
     fn begins(announced: &mut Announced, id: &str, gpus: &[&str], opt_out: bool) -> bool {
         let gpus = gpus.iter().map(|&gpu| gpu.to_owned()).collect();
-        announced.begins(id, gpus, opt_out, 0.0).unwrap()
+        let begun = announced.begins(id, gpus, opt_out, 0.0, |_| false);
+        begun.unwrap().opted_out
+    }
+
+    fn spared(announced: &Announced) -> Vec<&str> {
+        announced.spared_gpus().collect()
     }
 
     fn begun(announced: &Announced) -> Vec<String> {
@@ -371,13 +457,40 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_that_was_given_to_a_later_job_is_an_earlier_one_s_again_once_its_processes_are_there()
+    {
+        for later_opts_out in [false, true] {
+            let mut announced = Announced::default();
+            begins(&mut announced, "slurm-1", &["a", "b"], true);
+            begins(&mut announced, "slurm-2", &["a"], later_opts_out);
+            assert_eq!(spared(&announced).contains(&"a"), later_opts_out);
+            assert!(spared(&announced).contains(&"b"));
+            announced.ends("slurm-2");
+            assert_eq!(spared(&announced), ["b"]);
+            // Its own ranks are still not steered, wherever they are.
+            assert!(announced.has_opted_out(&of(1)));
+        }
+        let mut announced = two();
+        assert_eq!(spared(&announced), [""; 0]);
+        announced.looked_at(0, "a", None, at(0));
+        announced.looked_at(0, "a", Some(&[of(2)]), at(10));
+        assert_eq!(spared(&announced), [""; 0]);
+        announced.looked_at(0, "a", Some(&[of(1), of(2)]), at(20));
+        assert_eq!(spared(&announced), ["a"]);
+        let kept = serde_json::to_string(&two()).unwrap();
+        let mut read: Announced = serde_json::from_str(&kept).unwrap();
+        read.looked_at(0, "a", Some(&[of(1)]), at(20));
+        assert_eq!(spared(&read), ["a"]);
+    }
+
+    #[test]
     fn a_job_that_opted_out_and_has_no_process_for_ten_minutes_has_ended_unheard() {
         let mut announced = two();
         let gone = looks(&mut announced, Some(&[of(2)]), [0, 700]);
         assert_eq!(gone, [(600, "slurm-1".to_owned())]);
         assert_eq!(begun(&announced), ["slurm-2"]);
         // As long as it has a process it goes on, and so does one beside processes that can't be attributed.
-        for homes in [Some(&[of(1), of(2)][..]), None, Some(&[])] {
+        for homes in [Some(&[of(1), of(2)][..]), None] {
             let mut announced = two();
             assert!(
                 looks(&mut announced, homes, [0, 700]).is_empty(),
@@ -405,7 +518,10 @@ mod tests {
 
     #[test]
     fn a_job_that_has_ended_is_known_for_a_minute_or_until_it_begins_again() {
-        let mut announced = two();
+        // A GPU that was given to another job is not the one's that ends.
+        assert_eq!(two().ends("slurm-1"), Some(BTreeSet::new()));
+        let mut announced = Announced::default();
+        begins(&mut announced, "slurm-1", &["a"], true);
         assert_eq!(
             announced.ends("slurm-1"),
             Some(BTreeSet::from(["a".to_owned()]))
@@ -430,20 +546,53 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_jobs_the_oldest_are_forgotten_first_and_never_one_that_opted_out() {
+    fn of_too_many_jobs_the_oldest_are_forgotten_first_and_none_that_opted_out_with_a_gpu() {
         let mut announced = Announced::default();
         begins(&mut announced, "spared", &["x"], true);
         for job in 0..2 * MOST {
-            begins(&mut announced, &format!("job-{job}"), &[], false);
+            let gpu = format!("gpu-{job}");
+            begins(&mut announced, &format!("job-{job}"), &[&gpu], false);
         }
         let left = begun(&announced);
         assert_eq!(left.len(), MOST);
         assert!(left.contains(&"spared".to_owned()) && left.contains(&"job-127".to_owned()));
         for job in 0..MOST - 1 {
-            begins(&mut announced, &format!("spared-{job}"), &[], true);
+            let gpu = format!("spared-gpu-{job}");
+            begins(&mut announced, &format!("spared-{job}"), &[&gpu], true);
         }
-        let refused = announced.begins("one-more", Vec::new(), false, 0.0);
+        let gpus = vec!["another".to_owned()];
+        let refused = announced.begins("one-more", gpus, false, 0.0, |_| false);
         assert!(refused.unwrap_err().contains("litctl job end"));
+    }
+
+    /// Any user can have so many jobs for processors alone opt out as he likes.
+    #[test]
+    fn jobs_without_a_gpu_take_no_place_of_one_with_a_gpu_or_with_processes_here() {
+        let mut announced = Announced::default();
+        begins(&mut announced, "pod-here", &[], true);
+        begins(&mut announced, "pod-away", &[], true);
+        let mut forgotten = Vec::new();
+        for job in 0..2 * MOST_WITHOUT {
+            let id = format!("slurm-{job}");
+            let is_here = |id: &str| id == "pod-here";
+            let begun = announced.begins(&id, Vec::new(), true, 0.0, is_here);
+            forgotten.extend(begun.unwrap().forgotten);
+        }
+        assert_eq!(begun(&announced).len(), MOST_WITHOUT);
+        assert_eq!(forgotten.first().unwrap(), "pod-away");
+        assert!(begun(&announced).contains(&"pod-here".to_owned()));
+        for job in 0..MOST {
+            let gpu = format!("gpu-{job}");
+            assert!(begins(
+                &mut announced,
+                &format!("gpus-{job}"),
+                &[&gpu],
+                true
+            ));
+        }
+        assert_eq!(spared(&announced).len(), MOST);
+        let crowded = announced.begins("one-more", Vec::new(), true, 0.0, |_| true);
+        assert!(crowded.unwrap_err().contains("--gpu"));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The loop of a job: what it asks of the job's devices, and why it does not where it does not.
 
 use litd_policies::{
-    CapVector, Config, Controller, Decision, Plan, PlanError, Policy, Sample, State,
+    CapVector, Config, Controller, Decision, Plan, PlanError, Policy, Sample, State, Why,
 };
 use litd_units::Watts;
+
+use crate::learned::Key;
 
 /// Whether a loop runs. Only one that runs asks for caps.
 #[derive(Debug, Default)]
@@ -39,6 +41,10 @@ pub(crate) struct JobLoop {
     suspended: Option<String>,
     /// Whether the learned distribution was looked for.
     recalled: bool,
+    /// The learned distribution that was found.
+    hinted: Option<(Key, Policy)>,
+    /// Whether it has started from that.
+    started: bool,
     /// How often caps were changed, over all plans.
     adjustments: u32,
 }
@@ -151,6 +157,7 @@ impl JobLoop {
             *own = cpus;
         }
         (self.no_plan, self.recalled) = (obstacle, false);
+        (self.hinted, self.started) = (None, false);
     }
 
     /// No plan can be made, not even to watch.
@@ -171,6 +178,7 @@ impl JobLoop {
         let decision = controller.step(sample);
         let adjusted = controller.adjustments() > adjustments;
         self.adjustments += u32::from(adjusted);
+        self.started |= matches!(decision.why, Why::Recalled { .. });
         if let Some(caps) = &decision.apply {
             *ask = Some(caps.clone());
         }
@@ -184,12 +192,24 @@ impl JobLoop {
         }
     }
 
-    /// Caps to start from, learned earlier; `fraction` of the way to them is gone at once.
-    pub fn hint(&mut self, caps: impl FnOnce(Watts) -> Vec<Watts>, fraction: f64) {
+    /// Caps to start from, learned earlier on `from`; `fraction` of the way to them is gone at once.
+    pub fn hint(
+        &mut self,
+        caps: impl FnOnce(Watts) -> Vec<Watts>,
+        fraction: f64,
+        from: (Key, Policy),
+    ) {
         if let Some(controller) = self.controller_mut() {
             let budget = controller.plan().gpu_budget();
             controller.hint(caps(budget), fraction);
+            self.hinted = Some(from);
         }
+    }
+
+    /// The learned distribution that it has started from, if any; asked for once.
+    pub fn started_from(&mut self) -> Option<(Key, Policy)> {
+        let started = std::mem::take(&mut self.started);
+        self.hinted.take_if(|_| started)
     }
 
     /// A pause after a rollback ends. Returns whether there was one.

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::hooks::cgroup::Home;
 use crate::job::Job;
+use crate::job::announced::Beginning;
 use crate::record::Note;
 use crate::store::Store;
 use crate::undo::progress::{Progress, Remains};
@@ -49,15 +50,30 @@ impl<S: Store> Core<S> {
             Some(unit.address().to_owned())
         });
         let addresses: Vec<String> = addresses.collect();
+        let names_none = addresses.is_empty();
         let since = self.out.unix_seconds();
         let announced = &mut self.condition.announced;
-        let opted_out = announced
-            .begins(id, addresses, opt_out, since)
-            .map_err(problem)?;
+        let homes = || self.jobs.values().filter_map(|job| job.home.as_ref());
+        let is_here = |id: &str| homes().any(|home| home.belongs_to(id));
+        let begun = announced.begins(id, addresses, opt_out, since, is_here);
+        let Beginning {
+            opted_out,
+            forgotten,
+        } = begun.map_err(problem)?;
+        if let Some(forgotten) = forgotten {
+            let text = format!(
+                "{forgotten} had opted out without naming a GPU, and is forgotten: too many such jobs have begun since, \
+                 and none of its processes is known here"
+            );
+            self.note(Note::warning(EventKind::Job, text));
+        }
         let kept = self.save_condition();
         let mut said = format!("{id} has begun");
         if opted_out {
             said.push_str("; it opted out: its GPUs are not steered, nor their clocks locked");
+        }
+        if opted_out && names_none {
+            said.push_str("; it names no GPU, so that holds for those that its ranks use");
         }
         if opted_out && !kept {
             said.push_str("; litd's disk takes no writes, so after a crash it would not know");
@@ -83,7 +99,8 @@ impl<S: Store> Core<S> {
             return;
         }
         let text = format!(
-            "{} had opted out, and has ended unheard: another job's processes use its GPU, and none of its own",
+            "{} had opted out, and has ended unheard: its GPU was given to another job, and none of its processes has \
+             used it for 10 minutes",
             gone.join(", ")
         );
         self.note(Note::info(EventKind::Job, text).device(&address));

@@ -445,6 +445,9 @@ impl<S: Store> Core<S> {
         if settled {
             self.remember(name);
         }
+        if state == State::Rollback && before != State::Rollback {
+            self.unlearn(name);
+        }
         self.tell_hooks(name);
     }
 
@@ -519,7 +522,7 @@ impl<S: Store> Core<S> {
             Confidence::Full => 1.0,
             Confidence::Half => 0.5,
         };
-        job.control.hint(caps, fraction);
+        job.control.hint(caps, fraction, hint.from.clone());
         let text = "a distribution learned earlier is used as the starting point";
         self.note(Note::info(EventKind::State, text).job(name));
     }

@@ -499,7 +499,7 @@ impl<S: Store> Core<S> {
         };
         Some(Key {
             gpus: units().map(part).collect(),
-            uid: job.uid,
+            tenant: self.tenant_of(job),
             driver: units().next()?.device.identity.driver.clone(),
             workload: job.samples.workload()?,
         })
@@ -528,6 +528,28 @@ impl<S: Store> Core<S> {
         if !self.learned.remember(key, &caps, policy, seconds) {
             return;
         }
+        self.save_learned();
+    }
+
+    /// A job was rolled back. If it had started from learned caps, those are not used again for a while, nor are those
+    /// that it has learned since.
+    pub(crate) fn unlearn(&mut self, name: &str) {
+        let own = self.learned_key(name);
+        let asked = self.policy();
+        let Some(job) = self.jobs.get_mut(name) else {
+            return;
+        };
+        let policy = job.permitted(asked);
+        let Some((key, learned_under)) = job.control.started_from() else {
+            return;
+        };
+        let seconds = self.out.unix_seconds();
+        self.learned.unlearn(&key, learned_under, seconds);
+        if let Some(own) = own {
+            self.learned.unlearn(&own, policy, seconds);
+        }
+        let text = "the learned caps that it started from are forgotten: no job starts from them within 7 days";
+        self.note(Note::info(EventKind::State, text).job(name));
         self.save_learned();
     }
 

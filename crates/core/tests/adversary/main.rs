@@ -28,6 +28,7 @@ mod landing;
 mod leaving;
 mod new_default;
 mod node;
+mod opted_out;
 mod promised;
 mod refused;
 mod reserve;

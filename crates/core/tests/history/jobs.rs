@@ -129,6 +129,13 @@ impl World {
             return self.act();
         };
         self.seen.mark(fault);
+        if !ends && told {
+            // A GPU is the later of two jobs', until processes of the earlier are found there.
+            for &device in &devices {
+                let hw = &mut self.hw[device];
+                hw.spared = hw.spared.filter(|it| it.job == job);
+            }
+        }
         if ends {
             self.has_ended(job);
         } else if opt_out && told {
@@ -191,8 +198,15 @@ impl World {
     }
 
     /// A job that opted out: what was there before it is put back, and nothing else is done, but
-    /// what a budget asks for, or a GPU that holds more than it was found with.
-    pub fn check_spared(&mut self, device: usize, give_back: bool) {
+    /// what a budget asks for, or a GPU that holds more than it was found with. A budget asks for as much of it as of
+    /// an idle GPU, and no other GPU has less for it: the second model compares nodes with and without opt-outs
+    /// (adversary/opted_out.rs). Its cap never rises above the one found.
+    pub fn check_spared(&mut self, device: usize, [cap, found]: [i64; 2], give_back: bool) {
+        let hw = &self.hw[device];
+        if hw.spared.is_some() && !give_back && cap > hw.cap.max(found) {
+            let text = format!("device {device} goes to {cap} µW, and {found} µW was found");
+            self.broke("15 opted out", text);
+        }
         let short = self.budget_set().is_some() || !self.is_calm() || self.is_above_found();
         if self.hw[device].spared.is_some() && !give_back && !short {
             self.broke("15 opted out", format!("device {device}"));

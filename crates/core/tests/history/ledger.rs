@@ -328,7 +328,7 @@ impl World {
         let give_back = self.gives_back(device, cap, found);
         let by_hand = self.is_by_hand(device, cap);
         self.check_whose(device, cap, give_back || by_hand, &said[device]);
-        self.check_spared(device, give_back || by_hand);
+        self.check_spared(device, [cap, found], give_back || by_hand);
         self.check_ramp(device, cap);
         if !by_hand {
             self.check_bounds(device, cap, found);

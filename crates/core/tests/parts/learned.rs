@@ -1,7 +1,7 @@
 //! Starting points: what is recalled for which job, and from which file.
 
-use litd_core::MemoryStore;
 use litd_core::learned::{Confidence, Key, Learned};
+use litd_core::{Home, MemoryStore, Tenant};
 use litd_policies::Policy;
 use litd_units::Watts;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ const POLICY: Policy = Policy::GpuRealloc;
 fn key(gpus: &[&str]) -> Key {
     Key {
         gpus: gpus.iter().map(|&gpu| gpu.to_owned()).collect(),
-        uid: 1000,
+        tenant: Tenant::from(1000),
         driver: "amdgpu 6.14".to_owned(),
         workload: u64::MAX - 7,
     }
@@ -226,15 +226,85 @@ fn one_damaged_distribution_does_not_cost_the_others() {
 #[test]
 fn another_version_and_a_damaged_file_start_anew_and_say_so() {
     let text = String::from_utf8(saved(&learned())).unwrap();
-    let later = text.replace("\"litd-learned\": 1", "\"litd-learned\": 2");
+    let later = text.replace("\"litd-learned\": 2", "\"litd-learned\": 3");
     let (read, note) = Learned::load(later.as_bytes());
     assert_eq!(read, Learned::default());
-    assert!(note.unwrap().contains("version 2"));
+    assert!(note.unwrap().contains("version 3"));
     for cut in 1..text.trim_end().len() {
         let (read, note) = Learned::load(&text.as_bytes()[..cut]);
         assert_eq!(read, Learned::default(), "cut at {cut}");
         assert!(note.is_some(), "cut at {cut}");
     }
+}
+
+fn pod(number: u32) -> Tenant {
+    let cgroup = format!("0::/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab\n");
+    Tenant::of(0, Home::of(&cgroup).as_ref())
+}
+
+#[test]
+fn no_tenant_is_told_of_another_ones_and_all_outlive_the_file() {
+    let of = |tenant: Tenant| Key {
+        tenant,
+        ..key(&["a", "b", "c"])
+    };
+    let caps = [Watts(600.0), Watts(650.0), Watts(750.0)];
+    let mut learned = Learned::default();
+    assert!(learned.remember(of(pod(1)), &caps, POLICY, NOW));
+    let (read, note) = Learned::load(&saved(&learned));
+    assert_eq!((&read, note), (&learned, None));
+    assert!(read.recall(&of(pod(1)), POLICY, NOW).is_some());
+    for other in [pod(2), Tenant::from(0)] {
+        assert_eq!(read.recall(&of(other), POLICY, NOW), None);
+    }
+    // Nor does one pod's crowd of jobs cost another tenant his.
+    assert!(learned.remember(of(Tenant::from(7)), &caps, POLICY, NOW));
+    for workload in 0..100 {
+        let key = Key {
+            workload,
+            ..of(pod(3))
+        };
+        assert!(learned.remember(key, &caps, POLICY, NOW));
+    }
+    for tenant in [pod(1), pod(3), Tenant::from(7)] {
+        assert!(learned.recall(&of(tenant), POLICY, NOW).is_some());
+    }
+}
+
+#[test]
+fn what_an_earlier_version_has_learned_is_the_node_s_own_users() {
+    let text = String::from_utf8(saved(&learned())).unwrap();
+    let earlier = text.replace("\"litd-learned\": 2", "\"litd-learned\": 1");
+    let (read, note) = Learned::load(earlier.as_bytes());
+    assert_eq!((read, note), (learned(), None));
+    // Of one without a user nobody knows whose it was.
+    let nobodys = earlier.replace("\"uid\": 1000,", "");
+    assert_ne!(nobodys, earlier);
+    let (read, note) = Learned::load(nobodys.as_bytes());
+    assert_eq!(read, Learned::default());
+    assert!(note.unwrap().starts_with("1 of 1"));
+}
+
+#[test]
+fn a_distribution_that_did_harm_is_not_used_for_seven_days_though_it_is_learned_again() {
+    let mut learned = learned();
+    let own = key(&["a", "b", "c"]);
+    let caps = [Watts(600.0), Watts(650.0), Watts(750.0)];
+    assert!(!learned.unlearn(&own, Policy::GpuRed, NOW));
+    assert!(learned.unlearn(&own, POLICY, NOW));
+    assert_eq!(learned.recall(&own, POLICY, NOW), None);
+    assert!(learned.remember(own.clone(), &caps, POLICY, NOW + DAY));
+    let (read, _) = Learned::load(&saved(&learned));
+    assert_eq!(read, learned);
+    for days in [1.0, 6.9] {
+        assert_eq!(read.recall(&own, POLICY, NOW + days * DAY), None);
+    }
+    assert_eq!(read.recall(&own, POLICY, f64::NAN), None);
+    assert!(read.recall(&own, POLICY, NOW + 7.1 * DAY).is_some());
+    // Another workload's on the same GPUs is.
+    let other = Key { workload: 1, ..own };
+    assert!(learned.remember(other.clone(), &caps, POLICY, NOW));
+    assert!(learned.recall(&other, POLICY, NOW).is_some());
 }
 
 proptest! {
