@@ -12,6 +12,9 @@ use crate::stand::{Stand, quick, quick_with_switch, wait_for};
 const LATE: usize = 2;
 const ADDRESS: &str = "0000:25:00.0";
 
+/// How often the budget is lowered before litd is killed.
+const ROUNDS: u32 = 12;
+
 fn lower(stand: &Stand, watts: f64) {
     let watts = Some(Watts(watts));
     stand.command(&Command::SetBudget { watts });
@@ -20,6 +23,11 @@ fn lower(stand: &Stand, watts: f64) {
 /// The next litd starts, and the budget from before the crash, which it keeps, is lifted.
 fn start_without_a_budget(stand: &mut Stand) {
     stand.start();
+    // It is kept by then: otherwise the caps found would be there before and after.
+    let watts = Watts(5000.0 - 20.0 * f64::from(ROUNDS - 1));
+    wait_for("the budget of before", || {
+        stand.sum() - stand.held()[LATE] <= watts
+    });
     stand.command(&Command::SetBudget { watts: None });
 }
 
@@ -41,7 +49,7 @@ fn killed_with_a_write_to_come() -> Stand {
     // Nothing else is asked of it from then on.
     stand.rig.hardware().inject(LATE, Fault::InReset);
     // What litd does for the others meanwhile is more than fits a few pages of its log.
-    for round in 0..12 {
+    for round in 0..ROUNDS {
         let watts = 5000.0 - 20.0 * f64::from(round);
         lower(&stand, watts);
         wait_for("a lower budget", || {
