@@ -204,7 +204,9 @@ impl<S: Store> Core<S> {
             temperature: reading.temperature,
             clock: reading.clock,
             power_limited: reading.power_limited,
-            why: self.reason(device).text,
+            why: self
+                .why_not_restored(device)
+                .unwrap_or_else(|| self.reason(device).text),
             limiter: limiter(&reading),
             ailing_since: self.condition.needs.of(unit).since,
             needs_more_seconds: self.condition.needs.of(unit).seconds,

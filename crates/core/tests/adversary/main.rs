@@ -39,3 +39,4 @@ mod silence;
 mod smooth;
 mod socket;
 mod unread;
+mod waits;
