@@ -107,7 +107,10 @@ impl<S: Store> Core<S> {
             };
         }
         if let (true, Err(why)) = (self.authority.is_off(), self.check_mode()) {
-            return why;
+            return match self.not_held() {
+                Some(not_held) => format!("{why}; {not_held}"),
+                None => why,
+            };
         }
         if let Some(trouble) = self.writer.journal_trouble() {
             return format!("no cap is changed, but to undo: {trouble}");
