@@ -93,7 +93,7 @@ impl<S: Store> Core<S> {
         let found = self.targets.planned(device).filter(|_| is_undo)?;
         let held = self.actuator.held(device);
         let fails = self.actuator.has_failed(device) || unit.answering.failures() > 0;
-        let is_back = held.is_some_and(|held| held.is_same_cap(found)) && !fails;
+        let is_back = held.is_some_and(|held| held.is_same_cap(found));
         let why = match unit.answering.is_overdue() {
             _ if is_back => return None,
             true => "its driver does not answer",

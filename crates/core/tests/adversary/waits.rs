@@ -147,3 +147,13 @@ fn a_release_under_a_budget_still_waits_for_room() {
     node.pass(20.0);
     assert!(node.most <= 1500.0, "{} W", node.most);
 }
+
+/// A GPU that holds its cap found, and whose reads fail, is not called one that is not restored.
+#[test]
+fn a_gpu_at_its_cap_found_has_nothing_to_be_restored() {
+    let mut node = Node::under(1500.0, found_at(2, 600.0));
+    node.gpus[0].fails_reads = true;
+    node.pass(2.0);
+    let why = node.status().devices[0].why.clone();
+    assert!(!why.contains("not restored"), "{why}");
+}
