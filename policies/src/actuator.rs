@@ -23,6 +23,8 @@ pub enum Rises {
     Surely,
     /// At any time: its part of the budget is its own, and others hold more than theirs and can't be lowered.
     Freely,
+    /// The same, also while others are yet to be lowered: nothing bounds their sum, and they may never be.
+    Regardless,
 }
 
 /// A device's line in the account.
@@ -72,6 +74,16 @@ impl Line {
         self.suspect = None;
         // The device may draw no more than it may hold again.
         self.drawn = self.drawn.filter(|&drawn| drawn > cap);
+    }
+
+    /// The most that it may hold by all that was read, believed or not.
+    fn seen(&self) -> Microwatts {
+        self.with(self.suspect.map_or(self.most, |it| it.max(self.most)))
+    }
+
+    /// Whether it is being lowered.
+    fn is_falling(&self) -> bool {
+        self.writing.is_some() && self.falling && !self.failed
     }
 
     fn wants(&self) -> Option<Microwatts> {
@@ -226,24 +238,21 @@ impl Actuator {
                     writes.push((device, watts(target)));
                 }
             }
-            open |= line.writing.is_some() && line.falling && !line.failed;
+            open |= line.is_falling();
         }
-        if open {
-            return writes;
-        }
-        let seen = |line: &Line| line.with(line.suspect.map_or(line.most, |it| it.max(line.most)));
-        let mut sum: Microwatts = self.lines.iter().map(seen).sum();
-        let straggle = |line: &Line| (line.straggling.unwrap_or(0) - seen(line)).max(0);
+        let in_turn = |line: &Line| !open || line.rises == Rises::Regardless;
+        let mut sum: Microwatts = self.lines.iter().map(Line::seen).sum();
+        let straggle = |line: &Line| (line.straggling.unwrap_or(0) - line.seen()).max(0);
         let straggling: Microwatts = self.lines.iter().map(straggle).sum();
         for (device, line) in self.lines.iter_mut().enumerate() {
-            let Some(target) = line.wants().filter(|_| free(device)) else {
+            let Some(target) = line.wants().filter(|_| free(device) && in_turn(line)) else {
                 continue;
             };
             let rise = line.with(target) - line.with(line.most);
             let fits = match line.rises {
                 Rises::Surely => sum + straggling - straggle(line) + rise <= self.budget,
                 Rises::InBudget => sum + rise <= self.budget,
-                Rises::Freely => true,
+                Rises::Freely | Rises::Regardless => true,
             };
             if fits {
                 // Until it is confirmed it may hold what it held before, too.
@@ -254,6 +263,20 @@ impl Actuator {
             }
         }
         writes
+    }
+
+    /// Whether a device could rise to its target now, but for others that hold too much or are yet to be lowered.
+    #[must_use]
+    pub fn is_held_up(&self, device: usize) -> bool {
+        let is_open = |line: &Line| line.is_falling() || line.descent().is_some();
+        let sum: Microwatts = self.lines.iter().map(Line::seen).sum();
+        let Some(line) = self.lines.get(device).filter(|it| it.held.is_some()) else {
+            return false;
+        };
+        line.wants().is_some_and(|target| {
+            let rise = line.with(target) - line.with(line.most);
+            rise > 0 && (sum + rise > self.budget || self.lines.iter().any(is_open))
+        })
     }
 
     /// A cap was read that may be wrong: until it is known what the device holds, no other cap rises

@@ -134,6 +134,14 @@ fn troubled(n: u64) -> Status {
     status
 }
 
+/// litd is off, and GPUs hold more than it is to leave.
+fn off_above_budget(n: u64) -> Status {
+    let mut status = healthy(n);
+    status.node.mode = litd_api::Mode::Off;
+    status.gpus.caps = status.gpus.budget + Watts(10.0);
+    status
+}
+
 /// It answers, and nothing moves.
 fn frozen(_: u64) -> Status {
     healthy(0)
@@ -387,10 +395,11 @@ fn every_alert_sees_its_trouble_and_nothing_else() {
     if !have(&["prometheus"]) {
         return;
     }
-    let (well, ill, still) = (
+    let (well, ill, still, off) = (
         serve(None, healthy),
         serve(None, troubled),
         serve(None, frozen),
+        serve(None, off_above_budget),
     );
     let gone = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
@@ -399,7 +408,7 @@ fn every_alert_sees_its_trouble_and_nothing_else() {
             .expect("it has an address")
             .to_string()
     };
-    let targets = [well.clone(), ill.clone(), still.clone(), gone.clone()];
+    let targets = [&well, &ill, &still, &off, &gone].map(Clone::clone);
     let prometheus = Prometheus::start(&targets);
     until(
         "the healthy one has been scraped a few times",
@@ -420,6 +429,7 @@ fn every_alert_sees_its_trouble_and_nothing_else() {
         let expected = match name {
             "LitdDown" => &gone,
             "LitdStale" => &still,
+            "LitdLeftAboveBudget" => &off,
             _ => &ill,
         };
         until(name, || match prometheus.instances(expression) {

@@ -52,15 +52,22 @@ fn is_left_alone_and_mended(mut stand: Stand, mut job: Job, device: usize) {
 }
 
 #[test]
-fn a_raised_gpu_that_refuses_keeps_the_others_below_the_budget() {
+fn a_raised_gpu_that_refuses_keeps_no_other_from_the_cap_found() {
     let (mut stand, mut job) = steering(&quick("gpu-realloc"));
     stand.rig.hardware().inject(RAISED, Fault::Refuse);
-    // Its job does not need its caps any more: they can't all go back.
+    // No budget was set: its job does not need its caps any more, and the others' go back.
+    let (before, found) = (stand.held(), stand.rig.ledger().found());
+    let whole: Watts = found[..GPUS].iter().copied().sum();
+    let too_much = before[RAISED] - found[RAISED];
+    stand.rig.ledger().set_budget(whole + too_much);
     let (_, said) = stand.try_command(&Command::Release { device: None });
     assert!(said.contains("gpu4"), "{said}");
     stand.play(&mut job, 5);
     stand.pass(5.0);
     assert!(!stand.is_back());
+    let held = stand.held();
+    let not_back: Vec<usize> = (0..GPUS).filter(|&gpu| held[gpu] != found[gpu]).collect();
+    assert_eq!(not_back, [RAISED], "{held:?}, not {found:?}");
     assert!(stand.counted("driver") >= 1, "{:?}", stand.status().totals);
     stand.assert_rules();
     // It was let go of for all that: only whoever takes it back gives the cap back.

@@ -4,9 +4,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use litd_api::{DeviceState, EventKind, JobState, Mode};
+use litd_rig::Fault;
 use litd_units::Watts;
 
-use crate::stand::{Stand, quick, quick_with_switch, wait_for};
+use crate::stand::{GPUS, Stand, quick, quick_with_switch, wait_for};
 
 fn put(stand: &Stand, body: &str) -> (u16, String) {
     stand.ask("PUT", "/v1/lease", body)
@@ -36,6 +37,43 @@ fn a_kill_switch_is_honoured_and_its_reason_is_told() {
     assert_eq!(stand.try_command(&resume).0, 409);
     fs::remove_file(&file).unwrap();
     stand.play_into_steering(&mut job);
+    stand.stop();
+}
+
+/// A GPU that is gone holds more than was found: the others get their caps back all the same, and that is told.
+#[test]
+fn a_kill_switch_restores_the_others_of_a_gpu_that_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("off");
+    let mut stand = Stand::clocked(&quick_with_switch("gpu-realloc", &file));
+    let mut job = stand.train();
+    stand.play_into_steering(&mut job);
+    let found = stand.rig.ledger().found();
+    let held = stand.held();
+    let gone = (0..GPUS).find(|&gpu| held[gpu] > found[gpu]).unwrap();
+    // No more than by what that one holds too much.
+    let whole: Watts = found[..GPUS].iter().copied().sum();
+    stand
+        .rig
+        .ledger()
+        .set_budget(whole + held[gone] - found[gone]);
+    stand.rig.hardware().inject(gone, Fault::Gone);
+    stand.pass(8.0);
+    fs::write(&file, "").unwrap();
+    stand.pass(6.0);
+    let held = stand.held();
+    let not_back: Vec<usize> = (0..GPUS).filter(|&gpu| held[gpu] != found[gpu]).collect();
+    assert_eq!(not_back, [gone], "{held:?}, not {found:?}");
+    let told = "that could not be lowered in 1.5 s, and the caps of the other devices are restored all the same";
+    assert!(stand.has_event(EventKind::Restore, told));
+    let why = stand.device(gone).why;
+    assert!(
+        why.starts_with("the cap found is not restored yet"),
+        "{why}"
+    );
+    stand.rig.hardware().heal(gone);
+    fs::remove_file(&file).unwrap();
+    stand.pass(30.0);
     stand.stop();
 }
 

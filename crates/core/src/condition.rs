@@ -4,7 +4,7 @@
 use std::io;
 
 use litd_api::EventKind;
-use litd_units::Nanos;
+use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
 use crate::authority::Orders;
@@ -43,6 +43,9 @@ pub(crate) struct Condition {
     /// What administrators have set by commands, until litd is stopped or the node boots.
     #[serde(default, skip_serializing_if = "Orders::is_none")]
     pub orders: Orders,
+    /// The measured power of all parts of the node other than GPUs and CPUs, until it boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Watts>,
     #[serde(default)]
     boot: String,
     #[serde(skip)]
@@ -62,8 +65,13 @@ impl Condition {
             condition.announced = Announced::default();
             condition.left_alone = AllLeftAlone::default();
             condition.orders = Orders::default();
+            condition.reserve = None;
             boot_id.clone_into(&mut condition.boot);
         }
+        // The file may have been changed by others.
+        condition.reserve = condition
+            .reserve
+            .filter(|it| (Watts::ZERO..=Watts(100_000.0)).contains(it));
         (condition, flaw)
     }
 
@@ -118,8 +126,8 @@ impl Condition {
 }
 
 /// Takes over the condition that another litd has kept in another place in this boot, when it had the devices:
-/// devices left alone, jobs that have begun, whether the node is only observed, and what administrators have set by
-/// commands. The entry there is then removed.
+/// devices left alone, jobs that have begun, whether the node is only observed, what administrators have set by
+/// commands, and the measured power of the rest of the node. The entry there is then removed.
 ///
 /// # Errors
 /// Either can't be read, or the own one can't be written.
@@ -136,6 +144,7 @@ pub fn adopt_condition(
     let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
     (mine.announced, mine.left_alone) = (theirs.announced, theirs.left_alone);
     (mine.rivals, mine.orders) = (theirs.rivals, theirs.orders);
+    mine.reserve = theirs.reserve.or(mine.reserve);
     mine.needs.adopt(theirs.needs);
     mine.save(own)?;
     other.replace_condition(&[])

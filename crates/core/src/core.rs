@@ -23,6 +23,7 @@ use crate::rounds::Rounds;
 use crate::store::Store;
 use crate::trial::Trials;
 use crate::undo::predecessor::Predecessor;
+use crate::undo::waits::Waits;
 use crate::writer::Writer;
 
 /// A write, or the wait before it, that takes longer than this is not waited for any longer: the device counts
@@ -60,6 +61,8 @@ pub struct Core<S> {
     pub(crate) condition: Condition,
     /// The last plan, and how fast caps rise to it.
     pub(crate) targets: Targets,
+    /// Whether restored caps wait for other devices.
+    pub(crate) waits: Waits,
 }
 
 impl<S: Store> Core<S> {
@@ -148,6 +151,7 @@ impl<S: Store> Core<S> {
             rounds: Rounds::new(now),
             condition,
             targets: Targets::default(),
+            waits: Waits::default(),
         };
         core.authority.recall(core.condition.orders, &core.config);
         if let Some(flaw) = flaw {
@@ -272,6 +276,7 @@ impl<S: Store> Core<S> {
         let soonest = retries
             .chain(slow)
             .chain(clocks)
+            .chain(self.waits.until())
             .filter(|&at| at > self.now())
             .min();
         let round = self.rounds.next();
@@ -391,6 +396,7 @@ impl<S: Store> Core<S> {
     /// Brings targets, writes, reads and the journal in line with the current state.
     pub(crate) fn settle_up(&mut self) {
         self.retry_writes();
+        self.tell_waits();
         self.settle_by_hand();
         self.follow_opt_outs();
         self.replan();
@@ -407,6 +413,7 @@ impl<S: Store> Core<S> {
             self.replan();
             self.write_caps();
         }
+        self.look_at_waits();
         self.begin_clocks();
         self.tidy_journal();
         // After the journal: what it no longer owes to a device opens that device no more.

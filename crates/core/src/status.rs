@@ -107,7 +107,10 @@ impl<S: Store> Core<S> {
             };
         }
         if let (true, Err(why)) = (self.authority.is_off(), self.check_mode()) {
-            return why;
+            return match self.not_held() {
+                Some(not_held) => format!("{why}; {not_held}"),
+                None => why,
+            };
         }
         if let Some(trouble) = self.writer.journal_trouble() {
             return format!("no cap is changed, but to undo: {trouble}");
@@ -204,7 +207,9 @@ impl<S: Store> Core<S> {
             temperature: reading.temperature,
             clock: reading.clock,
             power_limited: reading.power_limited,
-            why: self.reason(device).text,
+            why: self
+                .why_not_restored(device)
+                .unwrap_or_else(|| self.reason(device).text),
             limiter: limiter(&reading),
             ailing_since: self.condition.needs.of(unit).since,
             needs_more_seconds: self.condition.needs.of(unit).seconds,

@@ -24,6 +24,7 @@ impl<S: Store> Core<S> {
             set_budget: self.set_budget(),
             managed_budget: self.managed_budget(),
             rises_stopped: self.raises_stopped(),
+            undo_waits: !self.waits.is_over(self.now()),
             sockets_lend: self.jobs.values().any(|job| !job.control.cpus().is_empty()),
             demands: self.demands(&devices, &shares),
             devices,

@@ -161,6 +161,10 @@ impl Authority {
     pub fn goes_off(&mut self, config: &Config) -> Option<bool> {
         let off = self.rule(config).0 == Mode::Off;
         let before = std::mem::replace(&mut self.is_off, off);
+        if before != off {
+            // From now on another budget is to be kept.
+            self.keeping = Keeping::Kept;
+        }
         (before != off).then_some(off)
     }
 
@@ -189,19 +193,24 @@ impl Authority {
         self.is_stopping() || self.is_off
     }
 
-    /// A look at whether the GPUs' caps exceed the budget that was set. Returns what is to be reported. The budget on
-    /// leaving is another one, and so is the next litd's: neither counts here.
+    /// A look at whether the GPUs' caps exceed the budget that was set or, while litd is off, the safe budget that it
+    /// holds. Returns what is to be reported. At a stop the exit status tells that.
     pub fn looks_at_caps(
         &mut self,
         is_exceeded: bool,
         is_any_distrusted: bool,
         now: Nanos,
     ) -> Option<News> {
-        if self.is_leaving() {
+        if self.is_stopping() {
             self.keeping = Keeping::Kept;
             return None;
         }
         self.keeping.looks(is_exceeded, is_any_distrusted, now)
+    }
+
+    /// Whether it was reported that the budget is not kept.
+    pub fn is_exceeded(&self) -> bool {
+        self.keeping == Keeping::Told
     }
 
     /// These GPUs forget their caps once litd has left. Returns whether others did at the last look.
@@ -400,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_exceeded_counts_as_kept_while_litd_leaves() {
+    fn the_budget_is_another_one_once_litd_is_off_or_on_again_and_none_at_a_stop() {
         let mut authority = Authority::default();
         let looks = |authority: &mut Authority, second: i64| {
             authority.looks_at_caps(true, false, Nanos(second * SECOND))
@@ -408,9 +417,15 @@ mod tests {
         looks(&mut authority, 0);
         authority.goes_off(&config(Mode::Off));
         assert_eq!(looks(&mut authority, 10), None);
+        assert_eq!(looks(&mut authority, 20), Some(News::Exceeded));
+        assert!(authority.is_exceeded());
         authority.goes_off(&config(Mode::Steer));
-        assert_eq!(looks(&mut authority, 20), None);
-        assert_eq!(looks(&mut authority, 30), Some(News::Exceeded));
+        assert!(!authority.is_exceeded());
+        assert_eq!(looks(&mut authority, 21), None);
+        assert_eq!(looks(&mut authority, 31), Some(News::Exceeded));
+        authority.stops(Nanos(32 * SECOND));
+        assert_eq!(looks(&mut authority, 60), None);
+        assert!(!authority.is_exceeded());
     }
 
     #[test]

@@ -129,9 +129,25 @@ impl<S: Store> Core<S> {
             false => format!("litd may not lower {}", others.join(", ")),
         };
         format!(
-            "the budget of {budget} is not kept: the GPUs may hold {}; {why}",
+            "{}: the GPUs may hold {}; {why}",
+            self.not_kept(budget),
             self.caps_on_gpus()
         )
+    }
+
+    fn not_kept(&self, budget: Watts) -> String {
+        match self.authority.is_off() {
+            true => format!("the safe budget of {budget} is not kept while litd is off"),
+            false => format!("the budget of {budget} is not kept"),
+        }
+    }
+
+    /// The same in short, for status, while litd is off and a safe budget that it holds is not kept.
+    pub(crate) fn not_held(&self) -> Option<String> {
+        let is_told = self.authority.is_off() && self.authority.is_exceeded();
+        let budget = self.budget_on_exit().filter(|_| is_told)?;
+        let (text, held) = (self.not_kept(budget), self.caps_on_gpus());
+        Some(format!("{text}: the GPUs may hold {held}"))
     }
 }
 

@@ -16,6 +16,7 @@ use litd_units::{Celsius, Nanos, Watts};
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::event::NodeReading;
+use crate::journal::Entry;
 use crate::node::last_minute::{Counter, Drawing, LastMinute};
 use crate::node::supply::{News, Supply};
 use crate::plan::socket_part;
@@ -111,7 +112,12 @@ impl Rest {
 
     fn known(&self) -> Option<Watts> {
         let known = self.seen.count >= READINGS;
-        self.seen.p999().filter(|_| known).map(Watts)
+        self.shown().filter(|_| known)
+    }
+
+    /// What the readings so far show, however few they are.
+    fn shown(&self) -> Option<Watts> {
+        self.seen.p999().map(Watts)
     }
 }
 
@@ -123,6 +129,10 @@ pub(crate) struct Node {
     rest: Rest,
     /// What that power is at least, by all readings.
     least: Rest,
+    /// The same while less than a minute of the devices' power is known, where they draw all that they may.
+    first: Rest,
+    /// The most that all devices may have drawn since shortly before litd was started.
+    may_draw: Watts,
     /// What GPUs and CPU sockets drew of late.
     drawn: LastMinute,
     before: Swings,
@@ -243,7 +253,7 @@ impl<S: Store> Core<S> {
         }
         let reading = plausible(reading);
         let now = self.now();
-        let steering = self.is_steering();
+        let (steering, may_draw) = (self.is_steering(), self.may_draw());
         let node = &mut self.node;
         let swings = match steering {
             true => &mut node.steered,
@@ -258,12 +268,19 @@ impl<S: Store> Core<S> {
                 swings.ramp.add(ramp);
             }
         }
-        if let Some((power, most)) = reading.power.zip(node.drawn.most(now)) {
-            let rest = (power - most.power).max(Watts::ZERO);
-            node.least.hear(rest);
-            if most.is_near {
-                node.rest.hear(rest);
+        match (reading.power, node.drawn.most(now)) {
+            (Some(power), Some(most)) => {
+                let rest = (power - most.power).max(Watts::ZERO);
+                node.least.hear(rest);
+                if most.is_near {
+                    node.rest.hear(rest);
+                }
             }
+            (Some(power), None) => {
+                node.may_draw = node.may_draw.max(may_draw);
+                node.first.hear((power - node.may_draw).max(Watts::ZERO));
+            }
+            (None, _) => {}
         }
         node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
@@ -281,6 +298,19 @@ impl<S: Store> Core<S> {
     fn is_steering(&self) -> bool {
         let steers = self.policy() != Policy::Observe;
         steers && self.jobs.values().any(|job| job.is_steered())
+    }
+
+    /// The most that GPUs and CPU sockets may draw, or may have drawn a minute ago: a BMC's figure may be that late. A
+    /// device counts with the most of the cap that it may hold, the one found and, after a crash, those of its entry.
+    fn may_draw(&self) -> Watts {
+        let drawings = self.drawings();
+        let each = drawings.keys().filter_map(|&device| {
+            let unit = self.devices.get(device)?;
+            let entry = self.entry(unit.address()).map(Entry::most);
+            let caps = [unit.found, entry].into_iter().flatten();
+            Some(caps.fold(self.actuator.counts(device), Watts::max))
+        });
+        each.sum()
     }
 
     /// What GPUs and CPU sockets draw. A socket that has never told its power stays out.
@@ -323,6 +353,7 @@ impl<S: Store> Core<S> {
             }
             None => {}
         }
+        self.keep_reserve();
         self.bind();
         self.tell_unbound();
     }
@@ -357,17 +388,32 @@ impl<S: Store> Core<S> {
     /// Power of other parts than GPUs and CPUs: as configured, or as measured if that is more.
     fn reserve(&self) -> Option<Watts> {
         let node = &self.node;
+        let least = node.least.shown();
         let each = [
-            node.rest.known(),
-            node.least.known(),
+            self.measured_reserve(),
+            least.or_else(|| node.first.shown()),
             self.config.node.reserve,
         ];
         each.into_iter().flatten().reduce(Watts::max)
     }
 
+    /// That power as measured, by this litd or by one before it since the node has booted.
+    fn measured_reserve(&self) -> Option<Watts> {
+        self.node.rest.known().or(self.condition.reserve)
+    }
+
+    /// Keeps the measured power for the next start.
+    fn keep_reserve(&mut self) {
+        let measured = self.node.rest.known();
+        if measured.is_some() && measured != self.condition.reserve {
+            self.condition.reserve = measured;
+            self.save_condition();
+        }
+    }
+
     /// Whether that power is not configured, and readings have not shown it but for a lower bound at most.
     fn lacks_reserve(&self) -> bool {
-        self.config.node.reserve.is_none() && self.node.rest.known().is_none()
+        self.config.node.reserve.is_none() && self.measured_reserve().is_none()
     }
 
     /// The configured budget of the node may have changed; loops plan anew then.

@@ -171,10 +171,21 @@ impl<'v> Draft<'v> {
             let aim = match unit.base() {
                 _ if is_theirs => Aim::left(Why::Theirs),
                 _ if !unit.is_read => Aim::left(Why::Unread),
-                Some(base) if is_owed => Aim::back(base, unit.why_base()),
+                Some(base) if is_owed => self.undone(unit, base, Rises::Regardless),
                 _ => Aim::left(Why::NothingOwed),
             };
             self.aim(device, aim);
+        }
+    }
+
+    /// A cap that is restored. It rises in its turn at first; once others have not been lowered in time for that, as
+    /// `rises` says. An override waits for room.
+    fn undone(&self, unit: &DeviceView, back: Watts, rises: Rises) -> Aim {
+        let in_turn = self.view.undo_waits || unit.by_hand.is_some();
+        let aim = Aim::back(back, unit.why_base());
+        Aim {
+            rises: if in_turn { aim.rises } else { rises },
+            ..aim
         }
     }
 
@@ -279,7 +290,13 @@ impl<'v> Draft<'v> {
                 (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
                 _ if unit.is_theirs() => self.leave(device, Why::Theirs),
                 (_, Some(back)) if unit.may_open(self.target(device)) && unit.is_owed() => {
-                    self.aim(device, Aim::back(back, Why::Found));
+                    let is_free = self.view.set_budget.is_none() && unit.let_go.is_some();
+                    let rises = if is_free {
+                        Rises::Freely
+                    } else {
+                        Rises::InBudget
+                    };
+                    self.aim(device, self.undone(unit, back, rises));
                 }
                 _ => self.leave(device, Why::NothingOwed),
             }

@@ -144,6 +144,7 @@ pub(super) fn view(doing: Doing, budget: Option<f64>, devices: Vec<DeviceView>) 
         set_budget: budget.map(Watts),
         managed_budget: budget.map_or(found, Watts),
         rises_stopped: None,
+        undo_waits: true,
         sockets_lend: false,
         devices,
         demands: Vec::new(),

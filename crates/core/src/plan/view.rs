@@ -18,6 +18,8 @@ pub(crate) struct View {
     pub managed_budget: Watts,
     /// Why no cap may rise, except to restore one; `None` if caps may rise.
     pub rises_stopped: Option<String>,
+    /// Whether devices whose caps are restored still wait for others to be lowered.
+    pub undo_waits: bool,
     /// Whether any job counts on CPU sockets' watts.
     pub sockets_lend: bool,
     /// All devices, in the node's order.

@@ -6,6 +6,7 @@ pub(crate) mod left_alone;
 pub(crate) mod predecessor;
 pub(crate) mod progress;
 pub(crate) mod release;
+pub(crate) mod waits;
 
 use litd_api::EventKind;
 use litd_policies::Policy;

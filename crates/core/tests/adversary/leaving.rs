@@ -7,7 +7,7 @@ use litd_units::Watts;
 
 use crate::disk_full::full;
 use crate::gpu::{Writes, found_at};
-use crate::node::{Node, budget, observing, release};
+use crate::node::{Node, budget, lease, observing, release};
 
 /// gpu3 is released under a budget that leaves no room for the cap found: it is closed at 250 W. Then something
 /// else is asked for.
@@ -370,4 +370,50 @@ fn what_a_driver_rounds_later_is_nobody_elses() {
     assert!(node.writes_to(1) < 4, "{:?}", node.log);
     assert!(node.stop());
     node.all_hold(700.0);
+}
+
+/// litd is off and holds the safe budget, which a GPU that refuses, hangs or holds a foreign cap keeps from being kept.
+fn off_holds_too_much(fails: fn(&mut Node)) -> Node {
+    let mut config = observing();
+    config.caps.safe_budget = Some(Watts(500.0));
+    config.caps.on_exit = OnExit::Hold;
+    let mut node = Node::with(found_at(2, 600.0), config);
+    node.command(lease(1200.0, 600.0)).unwrap();
+    node.pass(10.0);
+    node.all_hold(600.0);
+    fails(&mut node);
+    node.kill_switch(true);
+    node.pass(20.0);
+    assert_eq!(node.caps(), [600.0, 200.0]);
+    node
+}
+
+const NOT_KEPT: &str = "the safe budget of 500 W is not kept while litd is off";
+
+#[test]
+fn off_holds_too_much_is_told() {
+    let refuses = |node: &mut Node| node.gpus[0].writes = Writes::Fail;
+    let hangs = |node: &mut Node| node.gpus[0].hangs = true;
+    let released = |node: &mut Node| {
+        node.command(release(0)).unwrap();
+        node.pass(3.0);
+    };
+    for fails in [refuses, hangs, released] {
+        let node = off_holds_too_much(fails);
+        let told = node.log.iter().filter(|it| it.contains(NOT_KEPT));
+        assert_eq!(told.count(), 1);
+        assert!(node.status().node.summary.contains(NOT_KEPT));
+    }
+}
+
+/// Once it can be lowered that is told as well, and a litd that is on again has another budget to keep.
+#[test]
+fn off_holds_again_is_told() {
+    let mut node = off_holds_too_much(|node| node.gpus[0].writes = Writes::Fail);
+    node.gpus[0].writes = Writes::Taken;
+    node.pass(40.0);
+    node.holds_at_most(500.0);
+    let again = |it: &String| it.contains("the GPUs' caps are within the budget again");
+    assert!(node.log.iter().any(again));
+    assert!(!node.status().node.summary.contains(NOT_KEPT));
 }

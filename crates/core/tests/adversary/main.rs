@@ -40,3 +40,4 @@ mod silence;
 mod smooth;
 mod socket;
 mod unread;
+mod waits;

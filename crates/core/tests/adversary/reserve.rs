@@ -231,3 +231,71 @@ fn a_dead_gpu_does_not_keep_the_nodes_budget_from_being_kept() {
     let seven = node.sum() - node.gpus[3].cap.0;
     assert!(seven + REST <= 5605.0, "{} W of 5600 W", seven + REST);
 }
+
+/// Eight GPUs that draw what they may under a node's budget of 5600 W.
+fn at_their_caps() -> Node {
+    let mut config = observing();
+    config.node.budget = Some(Watts(5600.0));
+    let mut gpus = found_at(8, 700.0);
+    for gpu in &mut gpus {
+        gpu.power = Watts(700.0);
+    }
+    Node::with(gpus, config)
+}
+
+/// Each GPU draws what its cap allows.
+fn draws_its_cap(node: &mut Node, _: i64) {
+    for gpu in &mut node.gpus {
+        gpu.power = gpu.cap;
+    }
+}
+
+/// The second of the BMC's readings shows what the rest of the node draws at least, and the budget is kept from then on.
+#[test]
+fn a_nodes_budget_is_kept_from_the_first_readings_on() {
+    let mut node = at_their_caps();
+    pass(&mut node, 12, draws_its_cap);
+    let reserve = told(&node).unwrap_or_default();
+    assert!((reserve - REST).abs() <= 5.0, "{reserve} W");
+    assert!(node.sum() <= 5600.0 - REST + 5.0, "{} W", node.sum());
+    pass(&mut node, 80, draws_its_cap);
+    let reserve = told(&node).unwrap_or_default();
+    assert!((reserve - REST).abs() <= 5.0, "{reserve} W");
+}
+
+/// GPUs that draw little may have drawn as much as their caps a moment before litd has started.
+#[test]
+fn the_first_readings_show_no_more_than_what_no_gpu_can_have_drawn() {
+    let mut node = at_their_caps();
+    pass(&mut node, 30, |node, _| {
+        node.gpus.iter_mut().for_each(|gpu| gpu.power = Watts(90.0));
+    });
+    assert_eq!(told(&node).unwrap_or_default(), 0.0);
+    // After a minute it is known what they draw.
+    pass(&mut node, 60, |_, _| {});
+    let reserve = told(&node).unwrap_or_default();
+    assert!((reserve - REST).abs() <= 5.0, "{reserve} W");
+}
+
+/// What was measured is kept over a crash, and over a stop.
+#[test]
+fn a_measured_reserve_outlives_litd() {
+    for stops in [false, true] {
+        let mut node = at_their_caps();
+        pass(&mut node, 450, draws_its_cap);
+        match stops {
+            true => assert!(node.stop()),
+            false => node.kill(),
+        }
+        node.most = 0.0;
+        node.start();
+        node.pass(3.0);
+        let reserve = told(&node).unwrap_or_default();
+        assert!((reserve - REST).abs() <= 5.0, "{stops}: {reserve} W");
+        assert!(
+            node.sum() <= 5600.0 - REST + 5.0,
+            "{stops}: {} W",
+            node.sum()
+        );
+    }
+}

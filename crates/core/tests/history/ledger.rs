@@ -23,6 +23,7 @@ mod hold;
 mod kept;
 mod observe;
 mod ramp;
+mod waits;
 
 /// A lowered budget counts in full after so long.
 const LOWERED: i64 = SECOND;
@@ -49,6 +50,7 @@ pub struct Ledger {
     old: Vec<(i64, i64)>,
     last_limit: Option<i64>,
     rises: ramp::Rises,
+    waits: waits::Waits,
     /// When a daemon died last.
     pub died: Option<i64>,
     budget: Option<Watts>,
@@ -664,6 +666,8 @@ impl World {
         self.check_judged();
         self.check_watching();
         self.check_off();
+        self.watch_waits();
+        self.check_waits();
         let watches = self.policy() == Policy::Observe;
         if watches || self.hw.iter().any(|hw| hw.let_go) {
             // Given back, or about to be.

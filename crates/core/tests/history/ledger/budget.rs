@@ -76,8 +76,9 @@ impl World {
             let more: i64 = all().filter(theirs).map(more).sum();
             return self.room_left(micro(safe), said) + cpus + more;
         }
+        let unwaited = self.unwaited(said).unwrap_or_default();
         if steering {
-            return budget + cpus;
+            return (budget + cpus).max(unwaited);
         }
         if self.enforces() {
             return self.accepted().map_or(budget, micro) + cpus;
@@ -100,7 +101,7 @@ impl World {
         };
         let here = self.hw.iter().zip(said).enumerate();
         let here = here.filter(|(_, (hw, _))| !hw.absent);
-        (budget + cpus).max(here.map(theirs).sum())
+        (budget + cpus).max(here.map(theirs).sum()).max(unwaited)
     }
 
     /// Whether somebody has a device hold more than litd found it with.
