@@ -48,7 +48,7 @@ pub struct Presence {
 
 impl Presence {
     /// Looks where devices were searched for; `known` are the GPUs, by address, that litd manages or can't use, and
-    /// `at_start` those whose drivers were [up](up) before it searched.
+    /// `at_start` those whose drivers were [up] before it searched.
     #[must_use]
     pub fn new(
         search: Option<Search>,
