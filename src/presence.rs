@@ -1,6 +1,6 @@
 //! Devices on the bus, seen in sysfs without opening any. A released device that was gone from the bus, or whose
 //! driver was unloaded, has another directory when it returns. A GPU that litd did not find when it started is
-//! unmanaged; one whose driver was seen to come up since is a reason to start anew ([`crate::anew`]).
+//! unmanaged; one whose driver was seen to come up since is a reason to start anew (`anew`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
