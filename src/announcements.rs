@@ -5,9 +5,9 @@
 //! can do no more than the command in it, which root may give. It lies below the runtime directory, which a boot
 //! empties; a note that another boot has left is removed unread.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
@@ -195,10 +195,7 @@ fn make_room(folder: &Path, path: &Path) -> io::Result<()> {
 
 fn write(folder: &Path, path: &Path, note: &Note) -> io::Result<()> {
     let unfinished = folder.join(format!("{UNFINISHED}{}", std::process::id()));
-    let mut options = OpenOptions::new();
-    let mut file = files::make_anew(&unfinished, options.mode(0o600))?;
-    file.write_all(&serde_json::to_vec(note)?)?;
-    fs::rename(&unfinished, path)
+    files::replace_private(path, &unfinished, &serde_json::to_vec(note)?)
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 //! crash a file that has lost `caps.on_exit` raises no cap: nobody has asked for that yet. A reload that drops it, or
 //! `on_exit = "restore"`, ends the note.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::Shell;
@@ -56,9 +55,7 @@ fn write(directory: &Path) -> io::Result<()> {
     files::keep_others_out(directory)?;
     let boot = state::boot_id().map_err(io::Error::other)?;
     let new = directory.join(format!("{FILE}.new"));
-    let mut file = files::make_anew(&new, OpenOptions::new().mode(0o600))?;
-    writeln!(file, "{boot}")?;
-    fs::rename(&new, directory.join(FILE))
+    files::replace_private(&directory.join(FILE), &new, format!("{boot}\n").as_bytes())
 }
 
 /// Ends the note in a state directory: caps are restored, or a daemon has stopped in order.

@@ -3,9 +3,8 @@
 //! than a minute before. They are kept beside the locks of devices (`.numbers`), one line `ADDRESS NUMBER` a device.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fmt::Write as _;
+use std::io;
 use std::path::Path;
 
 use litd_power::{DeviceKind, Identity};
@@ -76,25 +75,26 @@ impl Numbers {
         if *self == Self::read(directory) {
             return Ok(());
         }
-        let path = directory.join(FILE);
-        let new = directory.join(format!("{FILE}.new"));
-        let mut file = files::make_anew(&new, OpenOptions::new().mode(0o600))?;
+        let mut text = String::new();
         for (kind, of_kind) in [("gpu", &self.gpus), ("cpu", &self.cpus)] {
             // An address with a space, which no driver has, would be read as something else.
             for (address, number) in of_kind
                 .iter()
                 .filter(|(address, _)| !address.contains([' ', '\n']))
             {
-                writeln!(file, "{kind} {address} {number}")?;
+                let _ = writeln!(text, "{kind} {address} {number}");
             }
         }
-        fs::rename(new, path)
+        let new = directory.join(format!("{FILE}.new"));
+        files::replace_private(&directory.join(FILE), &new, text.as_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use litd_power::{ReadBack, Sharing};
+
+    use std::fs;
 
     use super::*;
 

@@ -6,7 +6,7 @@
 mod beneath;
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{
     FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -149,6 +149,16 @@ pub fn make_anew(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         _ => {}
     }
     options.read(true).write(true).create_new(true).open(path)
+}
+
+/// Replaces a file that only its owner may read: at any moment the old one or the new one is there. The new one is
+/// made at `beside`, in the same directory, first. Nothing is synced: what a power cut takes away is made again.
+///
+/// # Errors
+/// As [`make_anew`], or what the system says of writing or renaming it.
+pub fn replace_private(path: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
+    make_anew(beside, OpenOptions::new().mode(0o600))?.write_all(bytes)?;
+    fs::rename(beside, path)
 }
 
 /// Sees to it that in a directory of litd's nobody else makes, replaces or links files. Where others may, as in

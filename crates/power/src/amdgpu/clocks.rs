@@ -6,8 +6,9 @@
 //! range back. `perf_determinism` sets only the highest, and is not used.
 //!
 //! litd locks only GPUs whose level is `auto`, so there is no other state to go back to. A level that another program
-//! has set stays as it is, also one that it has set since, and so does a range. `manual` is litd's with a range of 1 MHz, which an earlier
-//! litd left, and with the driver's own range, which a litd leaves that is killed before it sets another.
+//! has set stays as it is, also one that it has set since, and so does a range. `manual` is litd's with a range of
+//! 1 MHz, which an earlier litd left, and with the driver's own range, which a litd leaves that is killed before it sets
+//! another.
 
 use std::path::Path;
 
