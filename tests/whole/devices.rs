@@ -400,8 +400,7 @@ fn a_cap_that_somebody_else_has_set_is_left_alone_by_the_next_litd_too() {
         stand.not_ours() == [(LOWERED, DeviceState::Foreign)]
     });
     stand.kill();
-    let (code, said) = stand.restore();
-    assert_eq!(code, Some(0), "{said}");
+    stand.restore_after_kill();
     stand.start();
     stand.wait_for_found();
     lower(&stand, 4400.0);

@@ -353,8 +353,7 @@ fn what_somebody_sets_after_a_journal_was_taken_over_is_not_undone_by_the_old_on
     stand.rig.hardware().foreign_set(THEIRS, cap).unwrap();
     stand.play(&mut job, 10);
     stand.kill();
-    let (code, said) = stand.restore();
-    assert_eq!(code, Some(0), "{said}");
+    let said = stand.restore_after_kill();
     let (held, mut expected) = (stand.held(), stand.rig.ledger().found());
     expected[THEIRS] = cap;
     assert_eq!(held, expected, "{said}");

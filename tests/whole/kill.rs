@@ -114,10 +114,7 @@ fn live(stand: &mut Stand, moment: Moment) {
 /// what systemd runs where there is no daemon.
 fn end(stand: &mut Stand, restore: bool) {
     let said = if restore {
-        let (code, said) = stand.restore();
-        // A write may have been under way when litd was killed.
-        assert!(matches!(code, Some(0 | 3)), "{code:?}: {said}");
-        said
+        stand.restore_after_kill()
     } else {
         stand.start();
         let mut job = stand.train();

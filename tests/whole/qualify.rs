@@ -221,8 +221,7 @@ fn what_a_dead_litd_has_left_changed_is_not_taken_for_the_caps_found() {
     for arguments in [&SHORT[..], &["--dry-run"]] {
         assert_refused(&stand, arguments, "`litd restore` first");
     }
-    let (code, said) = stand.restore();
-    assert_eq!(code, Some(0), "{said}");
+    stand.restore_after_kill();
 }
 
 /// What an earlier litd has found may be among what could not be read in its journal.

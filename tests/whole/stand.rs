@@ -26,6 +26,9 @@ pub const GPUS: usize = 8;
 /// And its CPU sockets.
 pub const DEVICES: usize = 10;
 
+/// What `litd restore` says of a device that a dead litd was writing.
+const LATE: &str = "may still take effect";
+
 /// The hello of a job's only rank on this node.
 pub fn hello(job: &str, gpu: usize) -> Hello {
     Hello {
@@ -369,6 +372,15 @@ impl Stand {
         (restored.status.code(), said)
     }
 
+    /// `litd restore` after a kill at a moment when writes may have been under way. What it says then names their
+    /// devices, and its exit code is 3 instead of 0.
+    pub fn restore_after_kill(&self) -> String {
+        let (code, said) = self.restore();
+        let expected = if said.contains(LATE) { 3 } else { 0 };
+        assert_eq!(code, Some(expected), "{said}");
+        said
+    }
+
     /// Another configuration file, for the next start.
     pub fn configure(&mut self, config: &str) {
         self.config = self.rig.config(config);
@@ -397,9 +409,7 @@ impl Stand {
     /// done, and until it can't the journal names its device. `said` names it as well.
     pub fn assert_clean_but_for_late(&self, said: &str) {
         self.assert_back();
-        let line = said
-            .lines()
-            .find(|line| line.contains("may still take effect"));
+        let line = said.lines().find(|line| line.contains(LATE));
         for address in self.journaled() {
             assert!(
                 line.is_some_and(|it| it.contains(&address)),
