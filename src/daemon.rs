@@ -641,20 +641,20 @@ impl Life {
 
     /// Whether litd starts anew at this moment. It needs a file that it can start with.
     fn starts_anew(&self, reload: &Reload) -> bool {
-        let Some(gpus) = self.hub.borrow().may_start_anew() else {
+        let Some(devices) = self.hub.borrow().may_start_anew() else {
             return false;
         };
         if let Err(error) = Config::load_after(reload.path.as_deref()) {
             self.hub.borrow_mut().put_off_anew(anew::PAUSE);
             log::error!(
-                "the drivers of {gpus} have come up, and litd does not start itself anew to take these GPUs in, \
-                 because it could not start with its configuration: {error}. Correct the file"
+                "the drivers of {devices} have come up, and litd does not start itself anew to take these devices \
+                 in, because it could not start with its configuration: {error}. Correct the file"
             );
             return false;
         }
         log::warn!(
-            "the drivers of {gpus} have come up after litd had looked for devices: litd starts itself anew to take \
-             these GPUs in. Caps stay as they are meanwhile"
+            "the drivers of {devices} have come up after litd had looked for devices: litd starts itself anew to take \
+             these devices in. Caps stay as they are meanwhile"
         );
         true
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::Shell;
 use crate::numbers::Numbers;
-use crate::presence::{self, Up};
+use crate::presence::Up;
 
 /// Why there are no devices.
 #[derive(Debug, Error)]
@@ -64,7 +64,7 @@ pub struct Found {
     pub numbers: Numbers,
     /// All GPUs that were examined, by address, whether litd can use them or not.
     pub known: Vec<String>,
-    /// The GPUs whose drivers were up before devices were looked for.
+    /// What was up before devices were looked for.
     pub up: Up,
     /// The devices' answers, never more than operations under way.
     pub answers: mpsc::UnboundedReceiver<Report>,
@@ -94,7 +94,7 @@ async fn find(
     kept: Option<PathBuf>,
     patience: Duration,
 ) -> Result<Found, DiscoveryError> {
-    let (mut known, mut up) = (Vec::new(), Up::new());
+    let (mut known, mut up) = (Vec::new(), Up::default());
     let domains = match &shell.hardware.simulated {
         Some(socket) => stand_in(socket, patience).await?,
         None => {
@@ -103,7 +103,7 @@ async fn find(
                 ..shell.hardware.search()
             };
             let on_the_bus = litd_power::gpus_on_the_bus(&where_to);
-            up = presence::up(&where_to, &on_the_bus);
+            up = Up::look(&where_to, &on_the_bus);
             let found = search(&where_to, patience).await?;
             tell(&found);
             if !has_gpu(&found) && !on_the_bus.is_empty() {

@@ -366,13 +366,13 @@ impl Hub {
         self.core.above_on_exit()
     }
 
-    /// The GPUs for which litd is to start anew now, by address, if it may: they have come up, no device is asked for
+    /// The devices for which litd is to start anew now, in words, if it may: they have come up, no device is asked for
     /// anything at this moment, and [the core agrees](Core::may_start_anew).
     #[must_use]
     pub fn may_start_anew(&self) -> Option<String> {
-        let gpus = self.presence.come_up()?;
+        let devices = self.presence.come_up()?;
         let may = !self.stopped && self.devices.waits_for_nothing() && self.core.may_start_anew();
-        may.then(|| gpus.collect::<Vec<_>>().join(", "))
+        may.then_some(devices)
     }
 
     /// Does not start anew for so long.

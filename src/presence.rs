@@ -1,6 +1,7 @@
 //! Devices on the bus, seen in sysfs without opening any. A released device that was gone from the bus, or whose
 //! driver was unloaded, has another directory when it returns. A GPU that litd did not find when it started is
-//! unmanaged; one whose driver was seen to come up since is a reason to start anew (`anew`).
+//! unmanaged; one whose driver, or the library to ask it through, was seen to come up since is a reason to start anew
+//! (`anew`), and so are CPU sockets if litd has none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use litd_core::DeviceId;
 use litd_power::Search;
@@ -23,8 +24,55 @@ const SETTLED: Duration = Duration::from_secs(9);
 /// The inode numbers of a device's directory and of its driver's; sysfs never reuses one.
 type Marks = (u64, u64);
 
-/// GPUs by address, with their marks.
-pub type Up = BTreeMap<String, Marks>;
+/// What tells whether a GPU's driver has come up since: its marks, and the size and time of the library's file.
+type GpuMarks = (Marks, Option<(u64, SystemTime)>);
+
+/// What drivers show without being asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Up {
+    /// GPUs by address.
+    gpus: BTreeMap<String, GpuMarks>,
+    /// The files through which CPU sockets' limits are set.
+    sockets: BTreeSet<PathBuf>,
+}
+
+impl Up {
+    /// Looks whether the drivers of these GPUs are up, and those of CPU sockets.
+    pub fn look<'a>(search: &Search, gpus: impl IntoIterator<Item = &'a String>) -> Self {
+        let devices = search.sys.join("bus/pci/devices");
+        let gpus = gpus.into_iter().filter_map(|gpu| {
+            let library = litd_power::library_file(search, gpu);
+            let library = library.and_then(|it| it.metadata().ok());
+            let library = library.and_then(|it| Some((it.len(), it.modified().ok()?)));
+            Some((gpu.to_ascii_lowercase(), (marks(&devices, gpu)?, library)))
+        });
+        Self {
+            gpus: gpus.collect(),
+            sockets: litd_power::socket_files(search),
+        }
+    }
+
+    /// What is here and was not there before.
+    fn beyond(mut self, before: &Self) -> Self {
+        self.gpus
+            .retain(|gpu, marks| before.gpus.get(gpu) != Some(marks));
+        self.sockets.retain(|file| !before.sockets.contains(file));
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        self.gpus.is_empty() && self.sockets.is_empty()
+    }
+
+    /// What has come up, in words.
+    fn names(&self) -> String {
+        let mut names: Vec<&str> = self.gpus.keys().map(String::as_str).collect();
+        if !self.sockets.is_empty() {
+            names.push("the CPU sockets");
+        }
+        names.join(", ")
+    }
+}
 
 /// The last look at released devices.
 #[derive(Debug)]
@@ -38,17 +86,17 @@ pub struct Presence {
     next_look: Option<Instant>,
     /// GPUs that may have no cap of their own: a thread has asked the driver of each, or still asks.
     asked: BTreeMap<String, Arc<AtomicBool>>,
-    /// The GPUs whose drivers were up when litd looked for devices.
+    /// What was up when litd looked for devices.
     at_start: Up,
-    /// The unmanaged GPUs whose drivers have come up since, and since when these are all.
+    /// The unmanaged devices whose drivers have come up since, and since when these are all.
     come_up: Option<(Up, Instant)>,
     /// Before this litd does not start anew.
     not_before: Option<Instant>,
 }
 
 impl Presence {
-    /// Looks where devices were searched for; `known` are the GPUs, by address, that litd manages or can't use, and
-    /// `at_start` those whose drivers were [up] before it searched.
+    /// Looks where devices were searched for; `known` are the devices, by address, that litd manages or can't use, and
+    /// `at_start` is what was up before it searched.
     #[must_use]
     pub fn new(
         search: Option<Search>,
@@ -75,28 +123,31 @@ impl Presence {
         self.not_before = Some(Instant::now() + time);
     }
 
-    /// The unmanaged GPUs whose drivers this process has seen come up, once they have been there for a while.
+    /// The unmanaged devices whose drivers this process has seen come up, in words, once they have been there for a
+    /// while.
     #[must_use]
-    pub fn come_up(&self) -> Option<impl Iterator<Item = &str>> {
-        let (gpus, since) = self.come_up.as_ref()?;
+    pub fn come_up(&self) -> Option<String> {
+        let (up, since) = self.come_up.as_ref()?;
         let is_due =
             since.elapsed() >= SETTLED && self.not_before.is_none_or(|at| Instant::now() >= at);
-        is_due.then(|| gpus.keys().map(String::as_str))
+        is_due.then(|| up.names())
     }
 
-    /// Follows which of the unmanaged GPUs have come up.
+    /// Follows which of the unmanaged devices have come up.
     fn follow(&mut self, unmanaged: &BTreeSet<String>) {
         let Some(search) = &self.search else { return };
-        let marks = unmanaged.iter().filter_map(|gpu| {
-            let marks = marks(&self.devices, gpu)?;
-            litd_power::is_usable(search, gpu).then(|| (gpu.clone(), marks))
-        });
-        let new = marks.filter(|(gpu, marks)| self.at_start.get(gpu) != Some(marks));
-        let gpus: Up = new.collect();
+        let usable = unmanaged
+            .iter()
+            .filter(|gpu| litd_power::is_usable(search, gpu));
+        let mut up = Up::look(search, usable).beyond(&self.at_start);
+        // Their other driver's files are no other sockets.
+        if self.known.iter().any(|it| is_socket(it)) {
+            up.sockets.clear();
+        }
         match &self.come_up {
-            _ if gpus.is_empty() => self.come_up = None,
-            Some((before, _)) if *before == gpus => {}
-            _ => self.come_up = Some((gpus, Instant::now())),
+            _ if up.is_empty() => self.come_up = None,
+            Some((before, _)) if *before == up => {}
+            _ => self.come_up = Some((up, Instant::now())),
         }
     }
 
@@ -146,12 +197,9 @@ fn marks(devices: &Path, address: &str) -> Option<Marks> {
     Some((mark(&directory)?, mark(&directory.join("driver"))?))
 }
 
-/// Those of these GPUs, by address, whose drivers are up.
-pub fn up<'a>(search: &Search, gpus: impl IntoIterator<Item = &'a String>) -> Up {
-    let devices = search.sys.join("bus/pci/devices");
-    let gpus = gpus.into_iter();
-    gpus.filter_map(|gpu| Some((gpu.to_ascii_lowercase(), marks(&devices, gpu)?)))
-        .collect()
+/// Whether the address is a CPU socket's, such as `cpu0`.
+fn is_socket(address: &str) -> bool {
+    address.starts_with("cpu")
 }
 
 /// Whether a GPU's driver has said that it has no cap of its own. A thread asks it, once: until the answer the GPU
@@ -199,7 +247,7 @@ mod tests {
             sys: sys.path().to_owned(),
             ..Search::default()
         };
-        let mut presence = Presence::new(Some(search), [], Up::new());
+        let mut presence = Presence::new(Some(search), [], Up::default());
         for _ in 0..3 {
             assert!(!look(&mut presence));
         }
@@ -241,7 +289,7 @@ mod tests {
             ..Search::default()
         };
         let all = [ADDRESS.to_owned()];
-        let mut presence = Presence::new(Some(search.clone()), [], up(&search, &all));
+        let mut presence = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
         let comes_up = |presence: &mut Presence| {
             presence.next_look = None;
             presence.unmanaged();
@@ -255,7 +303,7 @@ mod tests {
         assert!(comes_up(&mut presence));
         // It has to stay so.
         assert!(presence.come_up().is_none());
-        let mut later = Presence::new(Some(search.clone()), [], up(&search, &all));
+        let mut later = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
         assert!(!comes_up(&mut later));
         // The driver is loaded anew.
         let other = search.sys.join("bus/pci/drivers/anew/nvidia");
@@ -263,5 +311,81 @@ mod tests {
         fs::remove_file(device.join("driver")).unwrap();
         symlink(&other, device.join("driver")).unwrap();
         assert!(comes_up(&mut later));
+    }
+
+    #[test]
+    fn a_gpu_has_come_up_once_the_library_is_there_through_which_its_driver_is_asked() {
+        let root = tempfile::tempdir().unwrap();
+        let sys = root.path().join("sys");
+        let device = sys.join("bus/pci/devices").join(ADDRESS);
+        let driver = sys.join("bus/pci/drivers/nvidia");
+        for directory in [&device, &driver] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        for (name, text) in [("vendor", "0x10de\n"), ("class", "0x030200\n")] {
+            fs::write(device.join(name), text).unwrap();
+        }
+        symlink(&driver, device.join("driver")).unwrap();
+        let search = Search {
+            sys,
+            proc: root.path().join("proc"),
+            nvml_library: root.path().join("libnvidia-ml.so.1"),
+            cpus: false,
+            ..Search::default()
+        };
+        let all = [ADDRESS.to_owned()];
+        let mut presence = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
+        let comes_up = |presence: &mut Presence| {
+            presence.next_look = None;
+            presence.unmanaged();
+            presence.come_up.is_some()
+        };
+        assert!(!comes_up(&mut presence));
+        fs::write(&search.nvml_library, "a").unwrap();
+        assert!(comes_up(&mut presence));
+        // A litd that could not use it either does not start anew for it, until another version is there.
+        let mut later = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
+        assert!(!comes_up(&mut later));
+        fs::write(&search.nvml_library, "another").unwrap();
+        assert!(comes_up(&mut later));
+    }
+
+    #[test]
+    fn cpu_sockets_have_come_up_once_their_limits_can_be_set_unless_litd_has_sockets() {
+        let root = tempfile::tempdir().unwrap();
+        let search = Search {
+            sys: root.path().join("sys"),
+            dev: root.path().join("dev"),
+            ..Search::default()
+        };
+        let comes_up = |presence: &mut Presence| {
+            presence.next_look = None;
+            presence.unmanaged();
+            presence.come_up.as_ref().map(|(up, _)| up.names())
+        };
+        let known = || Presence::new(Some(search.clone()), ["cpu0".to_owned()], Up::default());
+        let mut presence = Presence::new(Some(search.clone()), [], Up::look(&search, []));
+        // The kernel counts a socket's energy, and has no limit for it.
+        let zone = search.sys.join("class/powercap/intel-rapl:0");
+        fs::create_dir_all(&zone).unwrap();
+        fs::write(zone.join("name"), "package-0\n").unwrap();
+        assert_eq!(comes_up(&mut presence), None);
+        fs::create_dir_all(&search.dev).unwrap();
+        fs::write(search.dev.join("hsmp"), "").unwrap();
+        let found = Some("the CPU sockets".to_owned());
+        assert_eq!(comes_up(&mut presence), found);
+        assert_eq!(comes_up(&mut known()), None);
+        fs::remove_file(search.dev.join("hsmp")).unwrap();
+        assert_eq!(comes_up(&mut presence), None);
+        fs::write(zone.join("constraint_0_power_limit_uw"), "1\n").unwrap();
+        assert_eq!(comes_up(&mut presence), found);
+        let off = Search {
+            cpus: false,
+            ..search.clone()
+        };
+        assert_eq!(
+            comes_up(&mut Presence::new(Some(off), [], Up::default())),
+            None
+        );
     }
 }

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use litd_api::{EventKind, Events, Status};
 use litd_rig::{Daemon, Job, Layout, Rig, default_config, install_nvidia_bus};
 use litd_sim::Scenario;
+use litd_units::Watts;
 use serde::de::DeserializeOwned;
 
 use crate::control::ask;
-use crate::stand::{LITD, SOON, Stand, quick, wait_for};
+use crate::stand::{GPUS, LITD, SOON, Stand, quick, wait_for};
 
 const HIGHEST: u64 = 750_000_000;
 
@@ -253,6 +254,62 @@ fn litd_starts_anew_once_it_is_no_longer_off_and_with_a_file_that_it_can_start_w
     assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
     assert!(daemon.terminate().unwrap().success());
     assert_eq!(sum(&sys, 2), 1500.0);
+}
+
+/// In a container into which a GPU operator puts the driver's libraries later, or after an upgrade of them.
+#[test]
+fn gpus_whose_library_comes_after_litd_become_litds() {
+    let rig = Rig::new(&Scenario::builtin("default").unwrap(), 1).unwrap();
+    let (library, sys) = (
+        rig.install_nvml().unwrap(),
+        rig.install_nvidia_bus().unwrap(),
+    );
+    let config = format!(
+        "{}caps.budget = 4800.0\n[hardware]\namd = \"off\"\ncpus = false\nsys = \"{}\"\nnvml_library = \"{}\"\n",
+        quick("observe"),
+        sys.display(),
+        library.display()
+    );
+    let elsewhere = library.with_extension("elsewhere");
+    fs::rename(&library, &elsewhere).unwrap();
+    let mut stand = Stand::on(rig, &config, false);
+    stand.start();
+    wait_for("the GPUs are told of", || {
+        stand.status().node.unmanaged.len() == GPUS
+    });
+    assert!(stand.sum() > Watts(4800.0));
+    fs::rename(&elsewhere, &library).unwrap();
+    wait_for("the budget is kept", || stand.sum() <= Watts(4800.0));
+    assert_eq!(starts(stand.daemon()), 1, "{}", stand.said());
+    stand.stop();
+}
+
+/// CPU sockets whose driver is loaded by hand while litd runs.
+#[test]
+fn cpu_sockets_whose_driver_comes_after_litd_become_litds() {
+    let files = Files::new("");
+    let config = files.config.replace("cpus = false", "cpus = true");
+    let files = Files { config, ..files };
+    let mut daemon = files.start();
+    assert!(files.status().devices.is_empty());
+    let zone = files.sys().join("class/powercap/intel-rapl:0");
+    fs::create_dir_all(&zone).unwrap();
+    for (name, value) in [
+        ("name", "package-0"),
+        ("constraint_0_name", "long_term"),
+        ("constraint_0_power_limit_uw", "350000000"),
+        ("constraint_0_max_power_uw", "350000000"),
+        ("constraint_0_time_window_us", "999424"),
+        ("energy_uj", "1000000"),
+        ("max_energy_range_uj", "262143328850"),
+        ("enabled", "1"),
+    ] {
+        fs::write(zone.join(name), format!("{value}\n")).unwrap();
+    }
+    files.wait_for_devices(1);
+    assert_eq!(files.status().devices[0].name, "cpu0");
+    assert_eq!((daemon.ended(), starts(&daemon)), (None, 1));
+    assert!(daemon.terminate().unwrap().success());
 }
 
 /// A job that is steered connects again, and a GPU that litd can't use after its new start either stays unmanaged.

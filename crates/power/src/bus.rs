@@ -1,9 +1,10 @@
-//! GPUs on the bus, without opening any or asking its driver.
+//! What the drivers of GPUs and CPU sockets show of themselves, without opening any device or asking a driver.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use crate::discovery::{AmdBackEnd, NvidiaBackEnd, Search};
-use crate::{amdgpu, nvml};
+use crate::{amdgpu, hsmp, nvml, powercap};
 
 /// The PCI addresses of the GPUs whose drivers are up and that [`crate::discover`] would examine: AMD GPUs with a
 /// power cap, NVIDIA GPUs that the driver `nvidia` has. Reads a few files of the PCI bus's own for each, none of a
@@ -34,6 +35,28 @@ pub fn is_usable(search: &Search, address: &str) -> bool {
     let listed = search.proc.join("driver/nvidia/gpus");
     let is_nvidias = nvml::has_driver(&search.sys, address);
     !is_nvidias || !listed.exists() || listed.join(address.to_ascii_lowercase()).exists()
+}
+
+/// The file of NVML where the driver `nvidia` has the GPU at this address: without the library litd can't ask that
+/// driver. The dynamic linker's usual folders are looked through, and the library is not loaded. `None` where it is in
+/// none of them, or another driver has the GPU.
+#[must_use]
+pub fn library_file(search: &Search, address: &str) -> Option<PathBuf> {
+    let is_nvidias = nvml::has_driver(&search.sys, address);
+    is_nvidias
+        .then(|| nvml::file(&search.nvml_library))
+        .flatten()
+}
+
+/// The files through which the limits of CPU sockets are set, as far as their drivers have made them.
+#[must_use]
+pub fn socket_files(search: &Search) -> BTreeSet<PathBuf> {
+    if !search.cpus {
+        return BTreeSet::new();
+    }
+    let mut files = powercap::limits(&search.sys);
+    files.extend(Some(hsmp::messages(search)).filter(|it| it.exists()));
+    files
 }
 
 /// Whether the GPU has no cap of its own. This asks its driver, which may hang: call it on a thread with no other

@@ -30,7 +30,9 @@ pub mod simulated;
 mod sysfs;
 mod worker;
 
-pub use bus::{gpus_on_the_bus, is_usable, lacks_a_cap, may_lack_a_cap};
+pub use bus::{
+    gpus_on_the_bus, is_usable, lacks_a_cap, library_file, may_lack_a_cap, socket_files,
+};
 pub use child::Child;
 pub use discovery::{
     AmdBackEnd, Inventory, Notice, NvidiaBackEnd, Search, Severity, Source, discover,

@@ -122,7 +122,7 @@ fn nobody_knows(sys: &Path, count: usize) -> Notice {
 }
 
 /// Where messages go.
-fn messages(search: &Search) -> PathBuf {
+pub(crate) fn messages(search: &Search) -> PathBuf {
     search.dev.join("hsmp")
 }
 

@@ -11,7 +11,7 @@ mod session;
 mod trial;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -428,6 +428,25 @@ pub(crate) fn with_driver(sys: &Path) -> impl Iterator<Item = String> {
 pub(crate) fn has_driver(sys: &Path, gpu: &str) -> bool {
     let device = sys.join("bus/pci/devices").join(gpu);
     sysfs::link_name(&device.join("driver")).as_deref() == Some("nvidia")
+}
+
+/// Where the dynamic linker finds a library that has no path, on the distributions and in the containers that litd
+/// runs on.
+const FOLDERS: [&str; 8] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+];
+
+/// The library's file, if it is there: [`Path::join`] leaves a whole path as it is.
+pub(crate) fn file(library: &Path) -> Option<PathBuf> {
+    let places = FOLDERS.iter().map(|folder| Path::new(folder).join(library));
+    places.into_iter().find(|it| it.exists())
 }
 
 /// The wrapper's words, except for those that operators search for.

@@ -12,8 +12,8 @@ mod energy;
 mod kept;
 mod socket;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -115,6 +115,15 @@ fn zones(folder: &Path, prefix: &str) -> BTreeMap<Package, PathBuf> {
         }
     }
     found
+}
+
+/// The files of all sockets' limits.
+pub(crate) fn limits(sys: &Path) -> BTreeSet<PathBuf> {
+    let zones = zones(&sys.join("class/powercap"), "intel-rapl:");
+    let limits = zones
+        .values()
+        .map(|zone| zone.join("constraint_0_power_limit_uw"));
+    limits.filter(|it| it.exists()).collect()
 }
 
 /// The energy counter of a socket whose limits are set in another way ([`crate::hsmp`]), if it has one.
