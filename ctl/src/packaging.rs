@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::{Cli, Outcome};
 
-/// Write the manual pages and shell completions of litd and litctl
+/// Write the manual pages and shell completions of litd, litctl and litd.toml
 ///
 /// They are made from the command lines that the programs really have. Packages call this with
 /// their own share directory, an installation from source with /usr/local/share.
@@ -34,8 +34,9 @@ const SHELLS: [(Shell, &str); 3] = [
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
 
-/// Manual sections of what every user calls, and of what administers a system.
+/// Manual sections of what every user calls, of files, and of what administers a system.
 const USERS: &str = "1";
+const FILES: &str = "5";
 const ADMINISTRATORS: &str = "8";
 
 pub fn run(args: &Args) -> Outcome {
@@ -47,7 +48,39 @@ pub fn run(args: &Args) -> Outcome {
         command.build();
         manual(&command, section, &pages)?;
     }
+    let pages = args.directory.join(format!("man/man{FILES}"));
+    fs::create_dir_all(&pages).map_err(at(&pages))?;
+    let path = pages.join(format!("litd.toml.{FILES}"));
+    fs::write(&path, configuration()).map_err(at(&path))?;
     Ok(())
+}
+
+/// The page of the configuration file: the file with all keys, as it stands.
+fn configuration() -> String {
+    let mut page = Roff::new();
+    let source = concat!("litd ", env!("CARGO_PKG_VERSION"));
+    page.control("TH", ["litd.toml", FILES, "", source, "litd"])
+        .control("SH", ["NAME"])
+        .text([roman("litd.toml - configuration of litd, the node-level power-cap balancer")])
+        .control("SH", ["SYNOPSIS"])
+        .text([roman("/etc/litd/litd.toml")])
+        .control("SH", ["DESCRIPTION"])
+        .text([roman(
+            "This is the file as a package installs it: every key with its default, and what it does.",
+        )]);
+    as_it_stands(&mut page, litd::config::DEFAULT_FILE);
+    page.control("SH", ["SEE ALSO"])
+        .text([roman("litd(8), litctl(1)")]);
+    page.render()
+}
+
+/// Text as it stands: otherwise lines would be filled, and examples run into each other.
+fn as_it_stands(page: &mut Roff, text: &str) {
+    page.control("nf", []);
+    for line in text.lines() {
+        page.text([roman(line)]);
+    }
+    page.control("fi", []);
 }
 
 fn completions(command: &clap::Command, share: &Path) -> Result<(), WriteError> {
@@ -94,13 +127,10 @@ fn render(command: &clap::Command, section: &str, page: &mut Vec<u8>) -> io::Res
     let Some(text) = command.get_after_help() else {
         return Ok(());
     };
-    // As it stands: the library would fill the lines and run examples into each other.
     let mut notes = Roff::new();
-    notes.control("SH", ["NOTES"]).control("nf", []);
-    for line in text.to_string().lines() {
-        notes.text([roman(line)]);
-    }
-    notes.control("fi", []).to_writer(page)
+    notes.control("SH", ["NOTES"]);
+    as_it_stands(&mut notes, &text.to_string());
+    notes.to_writer(page)
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> WriteError {

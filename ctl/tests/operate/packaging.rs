@@ -51,7 +51,15 @@ fn every_command_that_help_shows_has_a_page_that_man_formats() {
         .iter()
         .map(|it| format!("man1/litctl-{it}.1"))
         .collect();
-    pages.extend(["man1/litctl.1", "man8/litd.8", "man8/litd-restore.8"].map(str::to_owned));
+    pages.extend(
+        [
+            "man1/litctl.1",
+            "man5/litd.toml.5",
+            "man8/litd.8",
+            "man8/litd-restore.8",
+        ]
+        .map(str::to_owned),
+    );
     for page in pages {
         let file = path(&share.path().join("man"), &page);
         let Some(text) = run("man", &["--warnings", "--local-file", &file]) else {
@@ -59,6 +67,10 @@ fn every_command_that_help_shows_has_a_page_that_man_formats() {
         };
         assert!(text.contains("NAME") && text.contains("SYNOPSIS"), "{text}");
     }
+    // Keys keep their lines.
+    let file = path(&share.path().join("man"), "man5/litd.toml.5");
+    let text = run("man", &["--local-file", &file]).unwrap();
+    assert!(text.contains("#mode = \"observe\"\n"), "{text}");
     let hidden = share.path().join("man/man1/litctl-packaging.1");
     assert!(!hidden.exists());
 }

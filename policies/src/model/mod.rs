@@ -339,7 +339,8 @@ impl ModelLaw {
             Member {
                 slowness: slowness[at],
                 slope: (slope + CAUTION * deviation).max(SHALLOWEST),
-                noise: variation.hypot(uncertain[at]),
+                // f64::hypot would ask for a C library newer than some systems that the packages are for have.
+                noise: (variation.powi(2) + uncertain[at].powi(2)).sqrt(),
                 power: now,
                 range: (least.min(most), most),
             }
