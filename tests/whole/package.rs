@@ -126,7 +126,7 @@ fn the_bill_of_materials_names_what_the_programs_are_made_of() {
         assert!(names.iter().any(|it| it.starts_with(one)), "{one}");
     }
     // What only tests and builds need is in no program.
-    for other in ["proptest@", "tempfile@", "bindgen@", "litd-sim@"] {
+    for other in ["proptest@", "bindgen@", "litd-sim@", "litd-rig@"] {
         assert!(!names.iter().any(|it| it.starts_with(other)), "{other}");
     }
     assert!(components.iter().all(|it| it["licenses"].is_array()));
