@@ -35,6 +35,7 @@ use thiserror::Error;
 use crate::hanging::Hanging;
 use crate::lock::{self, Locked};
 use crate::state::named;
+use litd_core::only_restores;
 use litd_files as files;
 use litd_power::powercap;
 
@@ -130,9 +131,7 @@ impl DeviceLocks {
                     "the devices can't be locked: {why}; make that directory writable for root \
                      alone and restart litd"
                 );
-                log::error!(
-                    "litd changes no cap except to restore one, until this is mended: {why}"
-                );
+                log::error!("{}", only_restores(&why));
                 Hold::Nothing { why }
             }
         };
@@ -163,7 +162,7 @@ impl DeviceLocks {
     /// another daemon could take the devices. They are locked again then, and the links are made again.
     ///
     /// # Errors
-    /// The devices are not locked: no cap may be changed, but to undo.
+    /// The devices are not locked: no cap may be changed, except to restore it.
     pub fn keep(&self) -> io::Result<()> {
         let renewed = match &mut *self.hold.borrow_mut() {
             Hold::All { files } => self.renew(files),
@@ -187,9 +186,7 @@ impl DeviceLocks {
                     Refusal::Io(why) => why,
                 };
                 let why = format!("the devices are not locked any more: {why}; then restart litd");
-                log::error!(
-                    "litd changes no cap except to restore one, until this is mended: {why}"
-                );
+                log::error!("{}", only_restores(&why));
                 self.hold.replace(Hold::Nothing { why: why.clone() });
                 Err(io::Error::other(why))
             }

@@ -155,7 +155,7 @@ fn no_cap_moves_that_is_not_on_record_but_all_go_back() {
     stand.play(&mut job, 40);
     assert!(stand.rig.ledger().is_empty(), "{:?}", stand.held());
     assert!(stand.counted("audit") > 0);
-    let why = "no cap is changed, but to undo: the audit log can't be written";
+    let why = "litd changes no cap except to restore one, until this is mended: the audit log can't be written";
     assert!(stand.has_event(EventKind::Fault, why));
     assert!(stand.status().node.summary.contains("audit.jsonl"));
     // A cap by hand neither, and at once.
@@ -192,7 +192,7 @@ fn a_log_that_others_move_or_remove_is_begun_anew_and_that_is_told() {
         stand
             .events(EventKind::Fault)
             .iter()
-            .filter(|it| it.contains("begun anew"))
+            .filter(|it| it.contains("has begun a new one"))
             .count()
     };
     assert_eq!(budget(4500.0), 0);

@@ -19,7 +19,10 @@ fn no_cap_is_written_that_the_journal_can_not_know_of() {
     stand.play(&mut job, 40);
     assert!(stand.rig.ledger().is_empty(), "{:?}", stand.held());
     assert!(stand.counted("journal") > 0);
-    assert!(stand.has_event(EventKind::Fault, "no cap is changed, but to undo"));
+    assert!(stand.has_event(
+        EventKind::Fault,
+        "litd changes no cap except to restore one"
+    ));
     // Once there is room it goes on by itself.
     fs::remove_dir(&obstacle).unwrap();
     stand.play_into_steering(&mut job);
@@ -110,7 +113,7 @@ fn a_journal_that_is_removed_while_caps_are_moved_is_written_anew() {
     fs::remove_file(state.join("journal")).unwrap();
     stand.play(&mut job, 60);
     assert!(
-        stand.has_event(EventKind::Fault, "it is written anew"),
+        stand.has_event(EventKind::Fault, "litd has written a new one"),
         "{}",
         stand.said()
     );
@@ -158,14 +161,19 @@ fn a_journal_that_is_removed_while_caps_are_steady_is_there_again_within_seconds
         stand.pass(2.0);
         assert_eq!(stand.journaled().len(), GPUS, "{what}: {}", stand.said());
         let told = stand.events(EventKind::Fault);
-        let told = told.iter().filter(|it| it.contains("it is written anew"));
+        let told = told
+            .iter()
+            .filter(|it| it.contains("litd has written a new one"));
         assert_eq!(told.count(), count, "{what}: {}", stand.said());
     }
     // Nothing can be put in its place: that is told once, and it is written once it can be.
     fs::remove_file(state.join("journal")).unwrap();
     fs::create_dir(state.join("journal.new")).unwrap();
     stand.pass(5.0);
-    assert!(stand.has_event(EventKind::Fault, "no cap is changed, but to undo"));
+    assert!(stand.has_event(
+        EventKind::Fault,
+        "litd changes no cap except to restore one"
+    ));
     fs::remove_dir(state.join("journal.new")).unwrap();
     stand.pass(2.0);
     assert!(stand.has_event(EventKind::Fault, "the undo journal can be written again"));

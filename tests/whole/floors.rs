@@ -28,7 +28,7 @@ fn a_file_whose_budget_is_below_all_floors_is_refused_as_by_hand() {
         for arguments in [vec!["--check-config"], vec![]] {
             let (code, said) = run(Path::new(LITD), &arguments, &file);
             assert_eq!(code, Some(2), "{key}: {said}");
-            let why = "a budget of 1500 W is none for these GPUs: their floors add up to 2400 W";
+            let why = "a budget of 1500 W can't be kept: the GPUs' floors add up to 2400 W";
             assert!(said.contains(&format!(": {key}: {why}")), "{said}");
         }
     }
@@ -79,7 +79,7 @@ fn a_reload_with_a_budget_below_all_floors_changes_nothing() {
     let count = stand.events(EventKind::Daemon).len();
     stand.reload(&(quick("gpu-realloc") + "caps.gpu_floor = 350\n"));
     wait_for("refusal", || stand.events(EventKind::Daemon).len() > count);
-    assert!(stand.has_event(EventKind::Daemon, "`litctl budget` has set it"));
+    assert!(stand.has_event(EventKind::Daemon, "`litctl budget` has set this budget"));
     let mut job = stand.train();
     stand.play(&mut job, 20);
     assert!(stand.sum().0 <= 2500.0, "{:?}", &stand.held()[..GPUS]);
@@ -97,7 +97,7 @@ fn a_daemon_that_is_refused_its_budget_leaves_nothing_behind() {
     );
     assert!(daemon.is_err());
     assert!(stand.rig.ledger().is_empty());
-    assert!(stand.said().contains("their floors add up to 2400 W"));
+    assert!(stand.said().contains("the GPUs' floors add up to 2400 W"));
 }
 
 /// A budget of the whole node, of which the GPUs get so much.

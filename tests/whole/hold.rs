@@ -207,7 +207,9 @@ fn a_crash_after_a_reload_follows_the_reload() {
     stand.rig.ledger().permit_found();
     stand.reload(&config);
     stand.pass(1.0);
-    assert!(stand.said().contains("not in the configuration any more"));
+    assert!(stand.said().contains(
+        "the configuration no longer sets caps.safe_budget, caps.on_exit = \"hold\", so"
+    ));
     stand.kill();
     let said = stand.restore_after_kill();
     stand.assert_clean_but_for_late(&said);

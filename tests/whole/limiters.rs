@@ -210,7 +210,8 @@ fn one_foreign_change_stops_all_rises_and_a_second_one_all_steering() {
     stand.play(&mut other, 20);
     assert_eq!(awards(&stand, before), [0; 0]);
     let why = stand.job_status("other").why;
-    assert!(why.contains("somebody else set the cap of gpu2"), "{why}");
+    let told = "somebody else set the cap of gpu2; once `litctl resume gpu2` has taken it back, caps may rise";
+    assert!(why.contains(told), "{why}");
     assert_eq!(stand.status().node.mode, Mode::Steer);
 
     stand

@@ -124,7 +124,7 @@ fn what_is_not_gpu_is_measured_and_bounds_what_the_gpus_get() {
     stand.rig.ledger().set_budget(bound);
     stand.pass(3.0);
     assert!(stand.sum() <= bound, "{}", stand.sum());
-    assert!(stand.has_event(EventKind::State, "what the node may draw leaves"));
+    assert!(stand.has_event(EventKind::State, "the node's budget leaves"));
     assert_eq!(stand.status().gpus.budget, bound);
     stand.stop();
 }
@@ -417,10 +417,10 @@ fn a_limit_that_leaves_the_gpus_less_than_their_floors_is_told() {
     let cpus: Watts = stand.held()[GPUS..DEVICES].iter().copied().sum();
     let limited = |gpus: f64| json!({"source": "redfish", "power_watts": 3500, "cap_watts": gpus + 800.0 + cpus.0});
     bmc.tells(&mut stand, 4, &limited(2300.0));
-    let short = "the GPUs' floors add up to 2400 W, 100 W more than is left to them";
+    let short = "the GPUs' floors add up to 2400 W, 100 W more than it leaves them";
     assert!(stand.has_event(EventKind::Fault, short), "{}", stand.said());
     assert_eq!(stand.sum(), Watts(2400.0), "{:?}", stand.held());
-    let again = "what the node may draw leaves the GPUs their floors again";
+    let again = "the node's budget covers the GPUs' floors again";
     assert!(!stand.has_event(EventKind::Fault, again));
     bmc.tells(&mut stand, 4, &limited(2500.0));
     assert!(stand.has_event(EventKind::Fault, again), "{}", stand.said());
@@ -433,7 +433,9 @@ fn a_node_budget_that_nobody_measures_for_is_told_once() {
     let mut stand = Stand::clocked("node.budget = 4000\n");
     let told = |stand: &Stand| {
         let events = stand.events(EventKind::Fault);
-        let unkept = |it: &&String| it.contains("were all that it draws besides its GPUs and CPUs");
+        let unkept = |it: &&String| {
+            it.contains("the node may draw more than its budget: node.reserve is not set")
+        };
         events.iter().filter(unkept).count()
     };
     stand.pass(590.0);

@@ -67,7 +67,7 @@ fn let_go_of_all_while_a_job_runs_nothing_of_the_driver_is_open() {
     let (code, said) = stand.try_command(&release(None));
     assert_eq!(code, 200, "{said}");
     assert!(
-        said.contains("gpu7: caps are back and no handle is open"),
+        said.contains("gpu7: caps are restored and no handle is open"),
         "{said}"
     );
     assert!(stand.is_back(), "{:?}", stand.held());
@@ -284,7 +284,7 @@ fn a_reload_that_raises_floors_above_a_budget_is_refused_while_gpus_are_released
         stand.pass(3.0);
         stand.reload(&(quick("gpu-realloc") + file + FLOOR));
         stand.pass(1.0);
-        let refused = "their floors add up to 5640 W";
+        let refused = "the GPUs' floors add up to 5640 W";
         assert!(
             stand.has_event(EventKind::Daemon, refused),
             "{:?}",
@@ -320,7 +320,10 @@ fn no_budget_is_accepted_for_which_released_gpus_leave_no_room() {
     };
     let (code, said) = stand.try_command(&budget(2600.0));
     assert_eq!(code, 409, "{said}");
-    assert!(said.contains("their floors add up to 4000 W"), "{said}");
+    assert!(
+        said.contains("caps of 2800 W that litd may not lower, add up to 4000 W"),
+        "{said}"
+    );
     for (key, rest) in [
         ("caps.budget", ""),
         ("caps.safe_budget", "caps.on_exit = \"hold\"\n"),

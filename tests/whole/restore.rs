@@ -173,7 +173,10 @@ fn a_daemon_on_a_read_only_state_directory_gives_back_and_observes() {
             "{what}: {:?}",
             stand.held()
         );
-        assert!(stand.has_event(EventKind::Fault, "no cap is changed, but to undo"));
+        assert!(stand.has_event(
+            EventKind::Fault,
+            "litd changes no cap except to restore one"
+        ));
         assert!(stand.job_status("train").samples > 0, "{what}");
         assert_eq!(stand.terminate(), Some(1), "{what}: {}", stand.said());
         assert!(
@@ -336,8 +339,10 @@ fn in_a_state_directory_of_another_users_nothing_is_written_and_no_cap_changed()
     assert!(stand.is_back(), "{:?}", stand.held());
     let why = format!("{}: belongs to user {BOB}", state.display());
     assert!(
-        stand.has_event(EventKind::Fault, "no cap is changed, but to undo")
-            && stand.has_event(EventKind::Fault, &why),
+        stand.has_event(
+            EventKind::Fault,
+            "litd changes no cap except to restore one"
+        ) && stand.has_event(EventKind::Fault, &why),
         "{}",
         stand.said()
     );

@@ -121,6 +121,12 @@ fn a_lease_that_ends_falls_to_the_safe_budget() {
     stand.pass(3.0);
     assert!(stand.sum() <= Watts(4800.0), "{}", stand.sum());
     assert_eq!(stand.status().node.lease, None);
+    let told = "ended and was not renewed: the mode is now \"on\", with a budget of 4800 W";
+    assert!(
+        stand.has_event(EventKind::Command, told),
+        "{}",
+        stand.said()
+    );
     // Nor does a lease lift it that names no budget.
     let lease = r#"{"controller": "fleet", "seconds": 30, "mode": "on"}"#;
     assert_eq!(put(&stand, lease).0, 200);
@@ -184,7 +190,8 @@ fn a_controller_that_asks_for_less_than_can_be_kept_does_not_get_more() {
         let (code, said) = put(&stand, &lease(500));
         assert_eq!(code, 409, "{said}");
         assert!(
-            said.contains("goes on for 8 s as it was") && said.contains("floors add up"),
+            said.contains("the present lease of fleet stays as it is, for another 8 s")
+                && said.contains("floors add up"),
             "{said}"
         );
         stand.pass(5.0);
@@ -211,7 +218,7 @@ fn a_configuration_that_was_cut_off_lifts_no_budget_unsaid() {
     stand.pass(3.0);
     assert!(stand.has_event(
         EventKind::Daemon,
-        "caps.budget not in the configuration any more"
+        "the configuration no longer sets caps.budget, so caps may rise"
     ));
     stand.stop();
 }

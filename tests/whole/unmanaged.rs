@@ -222,7 +222,10 @@ fn a_gpu_that_litd_could_not_use_at_its_start_is_no_reason_to_start_anew() {
     wait_for("room is made for it", || watts(&sys, 0) <= 650.0);
     thread::sleep(LONG_ENOUGH);
     assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
-    assert_eq!(files.status().node.unmanaged, ["0000:45:00.0"]);
+    let node = files.status().node;
+    assert_eq!(node.unmanaged, ["0000:45:00.0"]);
+    let told = ", 1 GPU is unmanaged (not found at start: `litctl events`)";
+    assert!(node.summary.contains(told), "{}", node.summary);
     assert!(daemon.terminate().unwrap().success());
 }
 

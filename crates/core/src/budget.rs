@@ -16,6 +16,8 @@ use crate::store::Store;
 pub(crate) struct Bounds {
     floors: Watts,
     ceilings: Watts,
+    /// The part of `floors` that is no floor: what GPUs may hold that litd may not lower.
+    kept: Watts,
 }
 
 /// A budget of a configuration that this node's GPUs can't keep.
@@ -38,10 +40,12 @@ impl Bounds {
         let nothing = Self {
             floors: Watts::ZERO,
             ceilings: Watts::ZERO,
+            kept: Watts::ZERO,
         };
         limits.fold(nothing, |sum, (floor, ceiling)| Self {
             floors: sum.floors + floor,
             ceilings: sum.ceilings + ceiling,
+            ..sum
         })
     }
 
@@ -65,7 +69,11 @@ impl Bounds {
 
     fn refusal(self, budget: Watts) -> String {
         format!(
-            "a budget of {budget} is none for these GPUs: their floors add up to {}",
+            "a budget of {budget} can't be kept: the GPUs' floors{} add up to {}",
+            match self.kept > Watts::ZERO {
+                true => format!(", and caps of {} that litd may not lower,", self.kept),
+                false => String::new(),
+            },
             self.floors
         )
     }
@@ -75,12 +83,11 @@ impl Bounds {
     /// # Errors
     /// As [`Bounds::check`].
     pub fn check_by_hand(self, budget: Watts) -> Result<(), String> {
-        check_number(budget)?;
-        match budget >= self.floors && budget <= self.ceilings {
+        self.check(budget)?;
+        match budget <= self.ceilings {
             true => Ok(()),
             false => Err(format!(
-                "{}, their ceilings to {}",
-                self.refusal(budget),
+                "a budget of {budget} bounds nothing: the GPUs' ceilings add up to {}",
                 self.ceilings
             )),
         }
@@ -154,7 +161,7 @@ pub(crate) fn check_number(budget: Watts) -> Result<(), String> {
     match budget > Watts::ZERO && budget.is_finite() {
         true => Ok(()),
         false => Err(format!(
-            "{budget} is no budget: that is a positive number of watts"
+            "a budget of {budget} is not possible: it has to be a positive number of watts"
         )),
     }
 }
@@ -188,18 +195,23 @@ impl<S: Store> Core<S> {
 
     /// The bounds under a configuration, where the GPUs chosen by `kept` keep what they may hold.
     fn bounds_under(&self, config: &Config, kept: impl Fn(&Unit) -> bool) -> Bounds {
+        let keeps = |(device, unit): (usize, &Unit)| {
+            let floor = unit.floor(&config.caps);
+            kept(unit).then(|| self.actuator.most_of(device).max(floor))
+        };
         let limits = |(device, unit): (usize, &Unit)| {
             let (floor, ceiling) = configured(unit, config);
-            match kept(unit) {
-                false => (floor, ceiling),
-                true => {
-                    let most = self.actuator.most_of(device).max(floor);
-                    (most, ceiling.max(most))
-                }
+            match keeps((device, unit)) {
+                None => (floor, ceiling),
+                Some(most) => (most, ceiling.max(most)),
             }
         };
         let unmanaged = self.each_unmanaged().map(|most| (most, most));
-        Bounds::of(self.devices.gpus().map(limits).chain(unmanaged))
+        let all_kept = self.devices.gpus().filter_map(keeps);
+        Bounds {
+            kept: all_kept.chain(self.each_unmanaged()).sum(),
+            ..Bounds::of(self.devices.gpus().map(limits).chain(unmanaged))
+        }
     }
 
     /// Why this configuration can't replace the one in force: it has a budget, or a budget set before by other
@@ -259,7 +271,7 @@ impl<S: Store> Core<S> {
             if let Err(why) = new.check(budget)
                 && (was_kept || floors_grew)
             {
-                let reason = format!("{why}, and {key} has set it");
+                let reason = format!("{why}; {key} has set this budget");
                 found.push(Impossible { key, reason });
             }
         }

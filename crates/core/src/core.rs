@@ -296,10 +296,10 @@ impl<S: Store> Core<S> {
         if at_first {
             let text = match why.kind() {
                 std::io::ErrorKind::AddrInUse => format!(
-                    "another process has {address}, and what it tells there are not litd's metrics: litd's are \
-                     nowhere until that address is free"
+                    "another process listens at {address}: metrics read there are not litd's. litd serves its own once \
+                     that address is free: end that process (`ss -ltnp` names it), or change [metrics] listen"
                 ),
-                _ => format!("litd's metrics are nowhere until {address} can be had: {why}"),
+                _ => format!("litd serves no metrics, because it can't listen at {address}: {why}"),
             };
             self.note(Note::warning(EventKind::Fault, text));
         }
@@ -307,7 +307,7 @@ impl<S: Store> Core<S> {
 
     /// Litd's metrics are at their address again.
     pub fn metrics_again(&mut self, address: &str) {
-        let text = format!("litd's metrics are at {address} from now on");
+        let text = format!("litd serves its metrics at {address} from now on");
         self.note(Note::info(EventKind::Daemon, text));
     }
 
@@ -327,7 +327,7 @@ impl<S: Store> Core<S> {
         self.out.refuse_noted("answers", || {
             let who = client(uid);
             let text = format!(
-                "a client {who} was not answered: too much of what litd has told waits to be read"
+                "a client {who} got no answer: too many answers wait to be read, by it or by others"
             );
             Note::warning(EventKind::Daemon, text).user(uid, self.hooks.owners())
         });

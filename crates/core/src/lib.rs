@@ -76,3 +76,4 @@ pub use hooks::profilers;
 pub use hooks::tenant::Tenant;
 pub use room::{Full, Room, Table};
 pub use store::{Appended, MemoryStore, Store};
+pub use writer::only_restores;

@@ -75,7 +75,8 @@ impl<S: Store> Core<S> {
             Why::ByHand => Reason::of_litd("set by hand"),
             Why::Loop(job) => self.reason_of(view, job, |why| why.to_owned()),
             Why::Trial(job) => self.reason_of(view, job, |_| {
-                "what was found, or a step from it: a trial compares".to_owned()
+                "a trial or a hold-out: the cap found, or a step from it to the balanced cap"
+                    .to_owned()
             }),
             Why::Room(Some(job)) => self.reason_of(view, job, |why| {
                 format!("makes room within the budget; {why}")
@@ -84,7 +85,7 @@ impl<S: Store> Core<S> {
                 Reason::of_litd(format!("its share of the budget of {}", self.gpu_budget()))
             }
             Why::HasFailed => Reason::of_litd(
-                "it has failed: no more than it has held since, until it is litd's again",
+                "it is faulty: until it is litd's again, its cap stays at or below the highest that it has held since",
             ),
             Why::LeftBehind => Reason::of_litd("stays as it is when litd leaves"),
         }

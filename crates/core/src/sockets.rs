@@ -38,7 +38,7 @@ impl<S: Store> Core<S> {
         unit.usage.keeps_its_watts(now + KEEPS);
         let address = unit.address().to_owned();
         let text = format!(
-            "draws {power:.1} of the {held} left to it: it has its {found} back, and keeps it for {:.0} s",
+            "draws {power:.1} of its lowered limit, {held}: its limit of {found} is restored for at least {:.0} s",
             KEEPS.as_secs_f64()
         );
         self.note(Note::info(EventKind::State, text).device(&address));

@@ -1,8 +1,8 @@
 //! The daemon's state at one moment, for people and for metrics.
 
 use litd_api::{
-    BuildInfo, DeviceRole, DeviceState, DeviceStatus, GpusStatus, JobState, JobStatus, Mode,
-    NodeStatus, RankStatus, Status,
+    BuildInfo, DeviceRole, DeviceStatus, GpusStatus, JobState, JobStatus, Mode, NodeStatus,
+    RankStatus, Status,
 };
 use litd_policies::{Controller, Policy, State};
 use litd_power::Reading;
@@ -12,7 +12,6 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::devices::limits::limiter;
-use crate::devices::standing::Standing;
 use crate::job::Job;
 use crate::job::roster::Rank;
 use crate::store::Store;
@@ -112,13 +111,8 @@ impl<S: Store> Core<S> {
                 None => why,
             };
         }
-        if let Some(trouble) = self.writer.journal_trouble() {
-            return format!("no cap is changed, but to undo: {trouble}");
-        }
-        if let Some(trouble) = self.writer.log_trouble() {
-            return format!(
-                "no cap is changed, but to undo: the audit log can't be written: {trouble}"
-            );
+        if let Some(text) = self.writer.why_only_restores() {
+            return text;
         }
         let lost: Vec<&str> = self
             .devices
@@ -136,13 +130,12 @@ impl<S: Store> Core<S> {
             (Policy::Observe, None) => "observing".to_owned(),
             (policy, None) => format!("steering with {policy}"),
         };
-        if self.trials.harm().is_some() {
-            text.push_str(", but for users whose jobs that made slower");
-        }
         match self.unmanaged().len() {
             0 => {}
-            1 => text.push_str(", 1 GPU is not litd's"),
-            gpus => text.push_str(&format!(", {gpus} GPUs are not litd's")),
+            1 => text.push_str(", 1 GPU is unmanaged (not found at start: `litctl events`)"),
+            gpus => text.push_str(&format!(
+                ", {gpus} GPUs are unmanaged (not found at start: `litctl events`)"
+            )),
         }
         match self.jobs.len() {
             0 => text.push_str(", no job"),
@@ -159,6 +152,12 @@ impl<S: Store> Core<S> {
             let jobs: Vec<&str> = self.condition.announced.opted_out().collect();
             let (out, jobs) = (out.join(", "), jobs.join(", "));
             text.push_str(&format!("; opted out: {out} (of {jobs})"));
+        }
+        if self.trials.harm().is_some() {
+            text.push_str(
+                "; until `litctl resume`, no job of a user to whom steering did harm is steered (see `litctl trial \
+                 status`)",
+            );
         }
         text
     }
@@ -185,11 +184,7 @@ impl<S: Store> Core<S> {
             serial: identity.serial.clone(),
             model: identity.model.clone(),
             backend: identity.backend.clone(),
-            state: match unit.standing {
-                // Nobody has released it: litd is off.
-                Standing::Released(it) if it.by_mode => DeviceState::Closed,
-                standing => standing.state(),
-            },
+            state: unit.standing.told(),
             opted_out: unit.usage.has_opted_out(),
             role: match job {
                 _ if !unit.is_gpu() => DeviceRole::Host,
@@ -230,7 +225,7 @@ impl<S: Store> Core<S> {
             stopped.map_or_else(|| job.why.clone(), |why| format!("caps are held: {why}"));
         if job.samples.shown().shows == Shows::Pieces {
             why.push_str(
-                "; its hooks time modules, whose pieces are as long as what they wait for: the law goes by leads alone",
+                "; its hooks time modules, and these times include waits: the law knows leads, but no pace",
             );
         }
         if job.ranks.is_alone() {

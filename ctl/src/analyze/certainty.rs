@@ -53,17 +53,17 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         );
     }
     let by = match diagnosis.measure {
-        "waits" => "what they wait with nothing to compute",
-        "arrivals" => "when they come to collectives, on average,",
-        _ => "their mean leads (no collective is matched)",
+        "waits" => "the ranks' waits with nothing to compute",
+        "arrivals" => "the ranks' mean arrivals at collectives",
+        _ => "the ranks' mean leads (no collective is matched)",
     };
     let may_be_chance = may_be_chance(diagnosis);
     let basis = match diagnosis.spread < diagnosis.level {
         true => format!(
-            "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %)"
+            "{by} differ by {spread:.2} % of an iteration, which noise alone can cause (up to {level:.2} %)"
         ),
         false => format!(
-            "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %{}",
+            "{by} differ by {spread:.2} % of an iteration, where noise makes up to {level:.2} %{}",
             too_close(diagnosis)
         ),
     };
@@ -274,11 +274,11 @@ fn slower(diagnosis: &Diagnosis) -> Option<String> {
         _ => "their",
     };
     let (which, by) = match words::memory_alone(diagnosis) {
-        true => ("memory-bound computation", diagnosis.apart.slower_memory?),
-        false => ("computation", diagnosis.apart.slower_compute?),
+        true => ("memory-bound kernels", diagnosis.apart.slower_memory?),
+        false => ("kernels", diagnosis.apart.slower_compute?),
     };
     Some(format!(
-        "{its} {which} of constant overlap (with as much communication beside it on all ranks) takes {:.1} % longer than that of the ranks far ahead, {times} times what that may be off by",
+        "{its} {which} that overlap with equally much communication on all ranks take {:.1} % longer than those of the ranks far ahead, {times} times the error of that figure",
         by * 100.0
     ))
 }

@@ -38,9 +38,12 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<Answer>
     let all = less(gain.iteration, gain.iteration_ns);
     let whole = "an iteration";
     let alike = gain.iteration - gain.named_iteration < 0.001;
-    let measure = match report.told().map_or(0, |group| group.ranks.len()) {
-        2 => "the other rank",
-        _ => "the median rank",
+    let (measure, every) = match report.told().map_or(0, |group| group.ranks.len()) {
+        2 => ("the other rank", "both ranks were at least that fast"),
+        _ => (
+            "the median rank",
+            "every rank were at least as fast as the median rank",
+        ),
     };
     let first_alone = format!("with {late} as fast as {measure} {whole} would take {first}");
     let others = first != all && !alike;
@@ -52,7 +55,7 @@ fn gained(report: &Report, diagnosis: &Diagnosis, gain: &Gain) -> Option<Answer>
     };
     Some(
         Answer::of(format!("{first_alone}, an estimate{why}."))
-            .and(others.then(|| format!("With all ranks at least as fast, {all}."))),
+            .and(others.then(|| format!("If {every}: {all}."))),
     )
 }
 

@@ -32,7 +32,7 @@ const HEADS: [(&str, &str); 2] = [
 const BUSY: &str = "busy: % of the time from the first start to the last end on any rank";
 const OVERLAP: &str =
     "overlap: the part of its computation that communication runs beside, up to 1";
-const PACE: &str = "pace: how long its computation of constant overlap (as much communication beside\nit on all ranks) takes against the median rank's; above 1 is slower";
+const PACE: &str = "pace: its time for computation that overlaps with equally much communication on\nall ranks, divided by the median rank's time; above 1 is slower";
 const LEAD: &str = "lead: by how much it starts matching kernels before the last rank does;\nlast in: the number of kernels in which it is that one";
 const MARK: &str = "a rank with >: the others of its group wait for it";
 const LATE: Style = AnsiColor::Yellow.on_default().bold();

@@ -414,7 +414,9 @@ fn more_work_is_told_from_a_slow_gpu_only_where_traces_tell() {
     );
     let sure = said(&report, "how_sure");
     assert!(
-        sure.contains("memory-bound computation of constant overlap"),
+        sure.contains(
+            "memory-bound kernels that overlap with equally much communication on all ranks"
+        ),
         "{sure}"
     );
     assert!(

@@ -379,7 +379,7 @@ fn kernels_that_are_no_slower_are_not_told_as_less_than_nothing_longer() {
         "{shown}"
     );
     assert!(!shown.contains("-0.1 %"), "{shown}");
-    let told = "takes 3.8 % longer than that of the ranks far ahead of it where the clock limits it, and 0.1 % less where memory does";
+    let told = "its clock-bound kernels take 3.8 % longer than those of the ranks far ahead of it, and its memory-bound ones 0.1 % less";
     assert!(shown.contains(told), "{shown}");
 }
 

@@ -179,7 +179,7 @@ fn caps_are_back_before_the_epilog_ends() {
     let said = node.text(&["job", "end", "slurm-41"]);
     assert!(said.contains("slurm-41 has ended"), "{said}");
     assert!(
-        said.contains("gpu7: caps are as found, clocks are free"),
+        said.contains("gpu7: caps are as found, clocks are unlocked"),
         "{said}"
     );
     assert!(node.is_back());

@@ -20,8 +20,9 @@ const HARM: f64 = 0.004;
 const CERTAIN: f64 = 3.8;
 const FEWEST: u32 = 9;
 
-/// So many times leaders get a larger margin before caps are held; once more, and the law pauses.
-const MOST_RETREATS: u32 = 3;
+/// With the last of so many retreats, each of which gives leaders a larger margin, the law holds the caps. Where one
+/// more would be due, it restores all caps and pauses.
+const RETREATS_TO_HOLD: u32 = 3;
 
 impl Controller {
     /// After warm-up: begins to model the node. `false`: the paper's law goes on.
@@ -190,7 +191,7 @@ impl Controller {
         if slowdown <= limit || judged < FEWEST {
             return None;
         }
-        if slowdown > limit + HARM || self.retreats >= MOST_RETREATS {
+        if slowdown > limit + HARM || self.retreats >= RETREATS_TO_HOLD {
             let before = self.baseline.as_ref()?.iteration_time;
             let after = self.since.mean()?.iteration_time;
             let home = self.home.clone();
@@ -205,7 +206,7 @@ impl Controller {
         model.moved();
         let why = Why::CostsSpeed { slowdown };
         let decision = match self.state {
-            State::Adjusting if self.retreats < MOST_RETREATS => self.hold(why),
+            State::Adjusting if self.retreats < RETREATS_TO_HOLD => self.hold(why),
             _ => self.converge(mean, false, why),
         };
         Some(Decision {

@@ -636,6 +636,9 @@ fn evidence((late, last): (&[u32], u32), measure: &Measure, judged: &Judged) -> 
     evidence
 }
 
+/// The kernels of which a pace is told.
+const EQUAL: &str = "only kernels that overlap with equally much communication on all ranks count";
+
 /// How long the computation of the rank that is late takes, against that of the ranks far ahead of it.
 fn pace(its: &str, verdict: &Verdict) -> String {
     let apart = &verdict.apart;
@@ -643,7 +646,7 @@ fn pace(its: &str, verdict: &Verdict) -> String {
     let slower = verdict.seen.iter().any(is_slower);
     match (apart.slower_compute, apart.slower_memory) {
         (Some(compute), Some(memory)) if slower => format!(
-            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it where the clock limits it, and {} where memory does{}",
+            "{its} clock-bound kernels take {} than those of the ranks far ahead of it, and {its} memory-bound ones {} ({EQUAL}){}",
             against(compute),
             against(memory),
             match verdict.cause {
@@ -655,11 +658,11 @@ fn pace(its: &str, verdict: &Verdict) -> String {
             }
         ),
         (Some(compute), None) if slower => format!(
-            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it: the clock is slow, or there is more work; too few kernels are limited by memory to tell which",
+            "{its} kernels take {} than those of the ranks far ahead of it ({EQUAL}): the clock is slow, or there is more work; too few kernels are memory-bound to tell which",
             against(compute),
         ),
         (Some(compute), _) => format!(
-            "{its} computation of constant overlap takes {} than that of the ranks far ahead of it: no slower than can be told",
+            "{its} kernels take {} than those of the ranks far ahead of it ({EQUAL}): not significantly slower",
             against(compute),
         ),
         (None, _) => {

@@ -121,14 +121,10 @@ impl<S: Store> Core<S> {
 
     /// Why no cap comes down to a budget, if one would have to and can't be put on record.
     fn why_unrecorded(&self, budget: Watts) -> Option<String> {
-        let trouble = self
-            .writer
-            .journal_trouble()
-            .or(self.writer.log_trouble())?;
+        let why = self.writer.why_only_restores()?;
         let caps = self.caps_on_gpus();
-        self.has_to_come_down(budget).then(|| {
-            format!("the GPUs may hold {caps} of {budget}, and no cap is changed, but to undo: {trouble}")
-        })
+        let text = || format!("the GPUs may hold {caps} of {budget}, and {why}");
+        self.has_to_come_down(budget).then(text)
     }
 
     /// Checks that caps can be lowered to a budget before it is promised: no cap is lowered that can't be put on
@@ -163,7 +159,9 @@ impl<S: Store> Core<S> {
         self.replan_all();
         Ok(match (watts, self.policy()) {
             (Some(budget), Policy::Observe) => {
-                format!("budget is {budget}; litd moves no cap beyond that, it only observes")
+                format!(
+                    "budget is {budget}; litd keeps it, but only observes: it moves no cap for a job"
+                )
             }
             (Some(budget), _) => format!("budget is {budget}"),
             (None, _) => format!("budget is {} again", self.gpu_budget()),
@@ -269,7 +267,8 @@ impl<S: Store> Core<S> {
         };
         Ok(match self.has_yielded() {
             true => format!(
-                "{again} may be steered again once the node is: `litctl resume` without a name"
+                "{again} may be steered again, but litd only observes this node since foreign changes were repeated: \
+                 `litctl resume` without a device ends that"
             ),
             false => format!("{again} may be steered again"),
         })
@@ -319,8 +318,8 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Daemon, "configuration read anew"));
         if !lifted.is_empty() {
             let text = format!(
-                "{} not in the configuration any more: caps may rise; if that was not meant, look whether its end is \
-                 missing",
+                "the configuration no longer sets {}, so caps may rise. If you did not remove that, check whether the \
+                 end of the file is missing",
                 lifted.join(", ")
             );
             self.note(Note::warning(EventKind::Daemon, text));

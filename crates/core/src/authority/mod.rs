@@ -132,8 +132,9 @@ impl Authority {
             true => Mode::Steer,
             false => Mode::Observe,
         };
-        let why =
-            format!("canary: {node:?} is at {place:.2} of 100, and what is below {percent} is on");
+        let why = format!(
+            "canary: node {node:?} has place {place:.2} of 100, and nodes below rollout.percent ({percent}) are on"
+        );
         (mode, Some(why))
     }
 

@@ -114,7 +114,7 @@ impl<S: Store> Core<S> {
             format!(
                 "{} ({}, counts with {})",
                 unit.name,
-                unit.standing.state().name(),
+                unit.standing.told().name(),
                 self.counts_with(device, unit)
             )
         };
@@ -122,10 +122,11 @@ impl<S: Store> Core<S> {
         others.extend(
             self.unmanaged()
                 .iter()
-                .map(|address| format!("{address} (came up after the start)")),
+                .map(|address| format!("{address} (unmanaged: not found at start)")),
         );
         let why = match others.is_empty() {
-            true => "all are litd's to lower and do not go down, or are at their floors".to_owned(),
+            true => "litd may lower all of them, but each is at its floor or has not come down yet"
+                .to_owned(),
             false => format!("litd may not lower {}", others.join(", ")),
         };
         format!(

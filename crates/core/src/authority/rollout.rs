@@ -178,7 +178,7 @@ impl<S: Store> Core<S> {
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         let idle = match (mode, self.policy()) {
             (Mode::Off, _) => "; no budget is enforced while litd is off",
-            (_, Policy::Observe) => "; litd moves no cap but for a budget",
+            (_, Policy::Observe) => "; litd only observes: it moves no cap for a job",
             _ => "",
         };
         Ok(format!("{said}; mode {}{why}{idle}", mode.name()))
@@ -189,7 +189,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn refuse_lower(&mut self, lease: &Lease, why: &str) -> String {
         match self.authority.prolong(&self.config, self.now()) {
             Some(left) => format!(
-                "the lease that {} has goes on for {left:.0} s as it was: {why}",
+                "{why}; the present lease of {} stays as it is, for another {left:.0} s",
                 lease.controller
             ),
             None => format!("the budget stays as it was: {why}"),
@@ -212,11 +212,15 @@ impl<S: Store> Core<S> {
         let Some(controller) = self.authority.expire_lease(self.now()) else {
             return;
         };
-        let rules = match self.config.caps.safe_budget {
-            Some(safe) => format!("the safe budget of {safe} rules"),
-            None => "the configuration rules".to_owned(),
+        let mode = self.mode();
+        let budget = match self.set_budget().filter(|_| mode != Mode::Off) {
+            Some(budget) => format!(", with a budget of {budget}"),
+            None => String::new(),
         };
-        let text = format!("the lease of {controller} has ended and was not renewed: {rules}");
+        let text = format!(
+            "the lease of {controller} has ended and was not renewed: the mode is now {:?}{budget}",
+            mode.name()
+        );
         self.note(Note::warning(EventKind::Command, text));
         self.mode_may_differ();
     }

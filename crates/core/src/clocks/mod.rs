@@ -164,7 +164,7 @@ impl<S: Store> Core<S> {
         }
         (clocks.asked, clocks.failures) = (asked, 0);
         if shared(unit).is_some() {
-            let text = "its rank asks for a clock, and the GPU is not one job's: none is locked";
+            let text = "its rank asks for a clock, but the GPU is shared: litd locks none";
             self.refuse_clock(device, "clocks_shared", text.to_owned());
         } else if unit
             .clocks
@@ -231,7 +231,7 @@ impl<S: Store> Core<S> {
                 let error = PowerError::Driver {
                     device: unit.address().to_owned(),
                     action: "reading the highest clock",
-                    cause: format!("the driver says {highest}, which no clock is"),
+                    cause: format!("the driver reports {highest}, which is not possible"),
                 };
                 return self.clocks_failed(device, Operation::HighestClock, &error);
             }
@@ -253,7 +253,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn recover_clocks(&mut self) {
         for Locked { address, lock } in self.writer.clocks().to_vec() {
             let Some(device) = self.devices.called(&address) else {
-                let text = "its clocks were locked by litd, and it is gone";
+                let text = "an earlier litd may have locked its clocks, which can't be unlocked: it was not found";
                 self.note(Note::warning(EventKind::Restore, text).device(&address));
                 continue;
             };
@@ -602,7 +602,8 @@ impl<S: Store> Core<S> {
             true => Note::warning(
                 EventKind::State,
                 format!(
-                    "can't hold its planned clocks, and watts are not to be had or no help: {degree:.2} times as slow, under a cap of {held}"
+                    "can't hold its planned clocks: it is {degree:.2} times as slow as planned under a cap of {held}, \
+                     and litd can give it no more, or more does not help"
                 ),
             ),
             false => Note::info(

@@ -382,7 +382,7 @@ impl<S: Store> Core<S> {
     /// The standing of a device has changed: its job can no longer be steered, or can again.
     pub(crate) fn standing_changed(&mut self, device: usize) {
         let unit = self.devices.get(device).filter(|unit| !unit.is_ours());
-        if let Some(state) = unit.map(|unit| unit.standing.state().name()) {
+        if let Some(state) = unit.map(|unit| unit.standing.told().name()) {
             self.fail_by_hand(device, format!("it is {state} now"));
         }
         let job = self
@@ -544,8 +544,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let text = format!(
-            "a write of litd's that its driver had not done was done now, after somebody else had set {theirs}: that \
-             goes back, and {cap} does not stay"
+            "a late write of litd's, {cap}, has replaced the foreign cap {theirs}: {theirs} is restored"
         );
         let note = Note::warning(EventKind::Restore, text).device(unit.address());
         self.note(note);

@@ -76,7 +76,10 @@ impl<S: Store> Core<S> {
         match told {
             Range::Told(_) if !belied => unit.device.range = told,
             // Cap and range contradict each other, or the range is empty: the driver is asked again.
-            _ => self.range_doubted(device, "it tells a range that the device's cap belies"),
+            _ => self.range_doubted(
+                device,
+                "the range that it reports is empty or does not contain the device's cap",
+            ),
         }
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -92,7 +95,7 @@ impl<S: Store> Core<S> {
             self.note_shrunk(device);
         }
         if let Some(how) = now.filter(|_| now != was) {
-            let text = format!("{how}: its cap is not one job's any more");
+            let text = format!("{how}: the GPU counts as shared now, and litd does not steer it");
             self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
         let job = self

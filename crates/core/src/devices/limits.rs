@@ -123,7 +123,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn raises_stopped(&self) -> Option<String> {
         if let Some(unit) = self.foreign_device() {
             return Some(format!(
-                "somebody else set the cap of {0}; `litctl resume {0}` ends that",
+                "somebody else set the cap of {0}; once `litctl resume {0}` has taken it back, caps may rise",
                 unit.name
             ));
         }

@@ -22,16 +22,17 @@ const FORGIVEN: Nanos = Nanos(86_400_000_000_000);
 /// The record of a failed device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Failed {
-    /// The highest cap that it has held since it failed, or since a budget was set after that: until it is steered
-    /// again it gets no more of the budget than this. `None` while there is no budget.
+    /// The highest cap that it has held since it failed, or since a budget was set after that: until it is litd's
+    /// again its cap is raised no higher. `None` while there is no budget.
     pub held: Option<Watts>,
     /// Whether it only fell silent or failed to be read, and has refused no write.
     pub answers_only: bool,
     /// Since when it has answered all that it was asked.
     pub well_since: Option<Nanos>,
     /// Whether it was not read for so long that it may have been reset. A GPU that answers again may fall silent
-    /// again: until it is trusted it counts with what a reset would leave it, so that the others' caps do not
-    /// follow its answers up and down.
+    /// again: until it has answered well for long enough it counts with what a reset would leave it, so that the
+    /// others' caps do not follow its answers up and down. That ends also for a GPU that has refused writes, which
+    /// stays faulty.
     pub was_unread: bool,
     /// The watts that it counts with, because the cap that it reads was seen not to be in force.
     pub not_in_force: Option<Watts>,

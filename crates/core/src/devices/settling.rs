@@ -160,7 +160,8 @@ impl<S: Store> Core<S> {
                         "draws {power:.1} although its cap was lowered to {cap} {seconds:.0} s ago: the cap is not in force"
                     ),
                     None => format!(
-                        "has not told its power since its cap was lowered to {cap} {seconds:.0} s ago: nothing can be given to others"
+                        "reports no power since its cap was lowered to {cap} {seconds:.0} s ago: litd gives the freed \
+                         watts to no other device"
                     ),
                 };
                 self.not_in_force(device, &why);

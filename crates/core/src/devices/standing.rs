@@ -31,7 +31,16 @@ pub(crate) enum Theirs {
 }
 
 impl Standing {
-    /// The same as others are told it.
+    /// The same as others are told it. A device that is released only because litd is off is closed: no
+    /// administrator has released it.
+    pub fn told(&self) -> DeviceState {
+        match self {
+            Self::Released(it) if it.by_mode => DeviceState::Closed,
+            standing => standing.state(),
+        }
+    }
+
+    /// The same as plans go by it.
     pub fn state(&self) -> DeviceState {
         match self {
             Self::Ours => DeviceState::Ours,
@@ -301,13 +310,18 @@ mod tests {
             assert_eq!(standing.not_in_force().is_some(), is_faulty, "{state:?}");
             assert_eq!(standing.let_go().is_some(), is_released, "{state:?}");
             assert_eq!(standing.let_go_mut().is_some(), is_released, "{state:?}");
-            let told = match state {
-                Ours => DeviceState::Ours,
-                Kept | Overwritten => DeviceState::Foreign,
-                Faulty => DeviceState::Faulty,
-                Released { .. } => DeviceState::Released,
+            let (planned, told) = match state {
+                Ours => (DeviceState::Ours, DeviceState::Ours),
+                Kept | Overwritten => (DeviceState::Foreign, DeviceState::Foreign),
+                Faulty => (DeviceState::Faulty, DeviceState::Faulty),
+                Released { by_mode: false, .. } => (DeviceState::Released, DeviceState::Released),
+                Released { by_mode: true, .. } => (DeviceState::Released, DeviceState::Closed),
             };
-            assert_eq!(standing.state(), told);
+            assert_eq!(
+                (standing.state(), standing.told()),
+                (planned, told),
+                "{state:?}"
+            );
         }
     }
 

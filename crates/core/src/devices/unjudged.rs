@@ -175,8 +175,12 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return;
         };
+        let until = match unit.is_gpu() {
+            true => ", and no cap rises,",
+            false => "",
+        };
         let text = format!(
-            "its driver does not say what its cap may be: it counts with {most}, and no cap rises until the driver does ({why})"
+            "its driver reports no usable range of caps ({why}): it counts with {most}{until} until the driver does"
         );
         let note = Note::warning(EventKind::Fault, text).device(unit.address());
         self.note(note);
@@ -189,11 +193,11 @@ impl<S: Store> Core<S> {
         let mut units = self.devices.gpus().map(|(_, unit)| unit);
         let unit = units.find(|unit| unit.standing.let_go().is_none() && !judged(unit))?;
         let what = match told(unit) {
-            true => "what its cap is",
-            false => "what its cap may be",
+            true => "no usable cap",
+            false => "no usable range of caps",
         };
         Some(format!(
-            "the driver of {0} does not say {what}; `litctl release --gpu {0}` ends that",
+            "the driver of {0} reports {what}; `litctl release --gpu {0}` lets the others' caps rise",
             unit.name
         ))
     }

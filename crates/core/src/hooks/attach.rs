@@ -79,7 +79,7 @@ impl<S: Store> Core<S> {
             return Err(let_go_of(&unit.name));
         }
         if let Some(how) = divided(unit) {
-            let reason = format!("{}: {how}, so its cap is not one job's", unit.name);
+            let reason = format!("{} is shared ({how}): litd does not steer it", unit.name);
             return Err(No::new(RefusalCode::GpuShared, "gpu_shared", reason));
         }
         let gpus = self.devices.gpus().count();
@@ -231,7 +231,7 @@ impl<S: Store> Core<S> {
                 No::new(RefusalCode::Malformed, "malformed", reason)
             }
             NoPlace::Taken => taken(format!(
-                "rank {} or GPU {} is another's in this job: one rank per GPU",
+                "in this job rank {} already has another GPU, or GPU {} another rank: one rank per GPU",
                 hello.rank, hello.gpu
             )),
             NoPlace::Full(ranks) => taken(format!("all {ranks} ranks of this job are here")),

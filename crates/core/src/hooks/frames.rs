@@ -69,8 +69,7 @@ impl<S: Store> Core<S> {
         let no = match doubt {
             Doubt::Ended => {
                 self.process_ended(id);
-                let reason = "the process that connected has ended: whoever has its connection \
-                              now is to make one of its own";
+                let reason = "the process that opened this connection has ended: another process has to open its own";
                 No::new(RefusalCode::NotHolder, "process_ended", reason)
             }
             Doubt::Unsure => {
@@ -180,8 +179,8 @@ impl<S: Store> Core<S> {
             }
             Err(LeftOut::NoRoom { most }) => {
                 let why = format!(
-                    "samples left out: what ranks have sent of iterations that are not whole takes \
-                     more than {most} bytes, the room of this job's GPUs"
+                    "samples left out: iterations of which a rank's part is missing take more than the {most} bytes \
+                     that this job may use; look for a rank that is far behind the others, or sends nothing"
                 );
                 return self.left_out(name, "sample_room", why);
             }

@@ -88,7 +88,7 @@ impl<S: Store> Core<S> {
     fn is_shared(&self, device: usize) -> Option<No> {
         let unit = self.devices.get(device)?;
         let reason = format!(
-            "{}: {}, so its cap is not one job's",
+            "{} is shared ({}): litd does not steer it",
             unit.name,
             shared(unit)?
         );
@@ -122,8 +122,8 @@ impl<S: Store> Core<S> {
                     ""
                 };
                 let text = format!(
-                    "processes of {}{more} use it: it is nobody's to steer, and its clocks \
-                     are the driver's, until they are one user's",
+                    "processes of several users use it ({}{more}): litd neither steers it nor locks its clocks until \
+                     one user is left",
                     named.join(", ")
                 );
                 Note::warning(EventKind::Foreign, text)

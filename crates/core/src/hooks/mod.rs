@@ -166,7 +166,8 @@ impl Hooks {
         now: Nanos,
     ) -> Result<Option<SessionId>, No> {
         if newcomer.peer().pid == 0 {
-            let reason = "its process has no id here: it can hold no GPU";
+            let reason = "litd can't see this hook's process, because litd runs in a PID namespace without it: \
+                          start litd in the host's (hostPID: true, --pid=host)";
             return Err(No::new(RefusalCode::NotHolder, "not_holder", reason));
         }
         let crowd = newcomer.crowd();

@@ -76,7 +76,10 @@ impl<S: Store> Core<S> {
             said.push_str("; it names no GPU, so that holds for those that its ranks use");
         }
         if opted_out && !kept {
-            said.push_str("; litd's disk takes no writes, so after a crash it would not know");
+            said.push_str(
+                "; but litd can't save that, because its disk takes no writes: after a restart it may steer \
+                 these GPUs",
+            );
         }
         if !unknown.is_empty() {
             let unknown = unknown.join(", ");
@@ -99,8 +102,8 @@ impl<S: Store> Core<S> {
             return;
         }
         let text = format!(
-            "{} had opted out, and has ended unheard: its GPU was given to another job, and none of its processes has \
-             used it for 10 minutes",
+            "{} had opted out; litd takes it for ended, although `litctl job end` did not come: its GPU was given to \
+             another job, and none of its processes has used it for 10 minutes",
             gone.join(", ")
         );
         self.note(Note::info(EventKind::Job, text).device(&address));
@@ -236,7 +239,7 @@ impl<S: Store> Core<S> {
             .filter_map(|device| Some((device, self.devices.get(device)?)));
         let each =
             units.map(|(device, unit)| (unit.name.as_str(), self.remains_to_give(device, unit)));
-        Progress::of(each, "caps are as found, clocks are free")
+        Progress::of(each, "caps are as found, clocks are unlocked")
     }
 
     fn remains_to_give(&self, device: usize, unit: &Unit) -> Remains {
@@ -246,7 +249,7 @@ impl<S: Store> Core<S> {
             return Remains::Others(format!("is steered for {job}"));
         }
         if self.may_be_locked(unit) {
-            return Remains::Open("its clocks are not free yet".to_owned());
+            return Remains::Open("its clocks are not unlocked yet".to_owned());
         }
         match (held, unit.found) {
             _ if unit.standing.is_kept() => {
@@ -256,8 +259,8 @@ impl<S: Store> Core<S> {
             (Some(held), Some(found)) if held.is_same_cap(found) => match self.is_journaled(device)
             {
                 false if unit.clocks.lock.is_free_for_now() => Remains::Others(format!(
-                    "holds {held} as found and its clocks are free, but a lock of them that failed may be done after \
-                     that: they are freed once more {}",
+                    "holds the cap found, {held}, and its clocks are unlocked, but a lock of them that failed may \
+                     still take effect: litd unlocks them once more {}",
                     match unit.usage.has_opted_out() {
                         true => "when no job that opted out has it any more",
                         false => "within half a minute",
@@ -265,7 +268,9 @@ impl<S: Store> Core<S> {
                 )),
                 false => Remains::Nothing,
                 // A late write of a dead daemon may still turn up, for some seconds.
-                true => Remains::Open(format!("holds {held} as found, and is watched still")),
+                true => Remains::Open(format!(
+                    "holds the cap found, {held}; a late write may still replace it, so litd goes on checking"
+                )),
             },
             (Some(held), Some(found))
                 if self.actuator.is_settled(device) && self.set_budget().is_some() =>

@@ -541,7 +541,7 @@ impl<S: Store> Core<S> {
             Standing::Ours if unit.usage.has_opted_out() => "its job opted out of being steered",
             Standing::Ours if unit.is_ours() => shared(unit).unwrap_or_default(),
             Standing::Ours if unit.device.range.unjudged().is_some() => {
-                "its driver does not say what its cap may be"
+                "its driver reports no usable range of caps"
             }
             Standing::Ours => "its cap has not been read yet",
             Standing::Foreign(_) => "somebody else changed its cap",

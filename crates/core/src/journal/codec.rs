@@ -418,7 +418,7 @@ impl Replay {
         }
         for address in &self.homeless {
             words.push(format!(
-                "the cap found at {address} is lost: if it is wrong now, set it by hand"
+                "the cap found of {address} is lost: if its present cap is wrong, set it (`litctl caps set`)"
             ));
         }
         (!words.is_empty()).then(|| words.join("; "))

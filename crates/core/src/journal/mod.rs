@@ -178,8 +178,7 @@ impl Recovered {
 pub enum JournalError {
     /// The disk failed.
     #[error(
-        "the undo journal can't be read or written: {source}; no cap is changed, but to undo, until it can: \
-         make room on its file system, or make it writable"
+        "the undo journal can't be read or written: {source}; make room on its file system, or make it writable"
     )]
     Disk {
         /// The operating system's error.

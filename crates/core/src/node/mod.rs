@@ -369,10 +369,10 @@ impl<S: Store> Core<S> {
             self.out.error("node_budget", "");
             let least = self.reserve().unwrap_or(Watts::ZERO);
             let text = format!(
-                "what the node may draw is kept only as if {least:.0} were all that it draws besides its GPUs and CPUs: \
-                 node.reserve is not set, and after {:.0} s that power is not known better (it takes the power of all \
-                 GPUs and CPUs, none of them released, that stays about the same for a minute). Set node.reserve, or \
-                 see why litd-node-power tells nothing",
+                "the node may draw more than its budget: node.reserve is not set, and in {:.0} s litd could not \
+                 measure what parts other than GPUs and CPUs draw. It counts {least:.0} for them, the least that \
+                 readings have shown. Set node.reserve, or check that litd-node-power reports the node's power: \
+                 litd then needs a minute of nearly steady power of all GPUs and CPU sockets, with none released",
                 UNBOUND.as_secs_f64()
             );
             self.note(Note::warning(EventKind::Fault, text));
@@ -454,7 +454,7 @@ impl<S: Store> Core<S> {
         if before != after {
             let text = match bound {
                 Some(bound) if bound <= after => {
-                    format!("what the node may draw leaves {bound:.0} to the GPUs")
+                    format!("the node's budget leaves {bound:.0} to the GPUs")
                 }
                 _ => format!("the GPUs' budget is {after:.0} again"),
             };
@@ -529,13 +529,13 @@ impl<S: Store> Core<S> {
         match (before > Watts::ZERO, short > Watts::ZERO) {
             (false, true) => {
                 let text = format!(
-                    "what the node may draw can't be kept: the GPUs' floors add up to {floors:.0}, \
-                     {short:.0} more than is left to them"
+                    "the node's budget can't be kept: the GPUs' floors add up to {floors:.0}, \
+                     {short:.0} more than it leaves them"
                 );
                 self.note(Note::warning(EventKind::Fault, text));
             }
             (true, false) => {
-                let text = "what the node may draw leaves the GPUs their floors again";
+                let text = "the node's budget covers the GPUs' floors again";
                 self.note(Note::info(EventKind::Fault, text));
             }
             _ => {}

@@ -62,7 +62,7 @@ impl Trials {
     pub fn harm_to(&self, whose: &Tenant) -> Option<String> {
         let harm = self.harms.iter().find(|harm| harm.whose == *whose)?;
         Some(format!(
-            "steering made {} of {whose} slower, and waits for `litctl resume`",
+            "steering made the job {} slower: no job of {whose} is steered until `litctl resume`",
             harm.job
         ))
     }
@@ -291,17 +291,16 @@ mod tests {
             harms: serde_json::from_slice::<Kept>(&bytes).unwrap().harms,
             ..Trials::default()
         };
-        assert!(
-            trials
-                .harm_to(&500.into())
-                .unwrap()
-                .contains("one of user 500")
+        let told = |uid: u32| trials.harm_to(&uid.into()).unwrap();
+        let until = "until `litctl resume`";
+        let (one, two) = (told(500), told(502));
+        assert_eq!(
+            one,
+            format!("steering made the job one slower: no job of user 500 is steered {until}")
         );
-        assert!(
-            trials
-                .harm_to(&502.into())
-                .unwrap()
-                .contains("two of user 502")
+        assert_eq!(
+            two,
+            format!("steering made the job two slower: no job of user 502 is steered {until}")
         );
         assert_eq!(trials.harm_to(&501.into()), None);
         let told = "one of user 500: 0.5 % slower; two of user 502: 0.5 % slower";

@@ -3,7 +3,7 @@
 //! undo it. The undo journal need not have it: should litd die in the middle, the device holds the override or
 //! what was there before. The journal has to be writable all the same, as for every other change of a cap.
 
-use litd_api::{EventKind, Problem};
+use litd_api::{DeviceState, EventKind, Problem};
 use litd_policies::Limits;
 use litd_power::DeviceKind;
 use litd_units::{Nanos, Watts};
@@ -14,6 +14,7 @@ use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 use crate::undo::LATE;
+use crate::writer::only_restores;
 
 /// The state of the cap that an administrator asked for by hand.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -120,8 +121,8 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// While the journal can't be written no cap is changed but to undo, and an override is no exception: whether the
-    /// disk still takes an entry of this device is tried, and the entry crossed out again.
+    /// While the journal can't be written no cap is changed except to restore it, and an override is no exception:
+    /// whether the disk still takes an entry of this device is tried, and the entry crossed out again.
     fn check_disk(&mut self, device: usize) -> Result<(), Problem> {
         let found = self.unrecorded([device].into_iter());
         self.writer.try_journal(&found, &mut self.out);
@@ -131,7 +132,7 @@ impl<S: Store> Core<S> {
             }
         }
         match self.writer.journal_trouble() {
-            Some(why) => Err(problem(why.to_owned())),
+            Some(why) => Err(problem(only_restores(why))),
             None => Ok(()),
         }
     }
@@ -144,36 +145,33 @@ impl<S: Store> Core<S> {
         let name = &unit.name;
         let Some(limits) = unit.limits_by_hand(&self.config.caps) else {
             return Err(problem(format!(
-                "the driver of {name} does not say what its cap may be: try again once it does"
+                "the driver of {name} reports no usable range of caps: try again once it does"
             )));
         };
         if unit.standing.is_ours() && !unit.is_judged() {
             return Err(problem(format!(
-                "the cap of {name} has not been read twice yet, so nobody knows what goes back \
-                 when litd ends: try again in some seconds"
+                "the cap of {name} has not been read twice yet, so litd does not know the cap to restore: try again in \
+                 some seconds"
             )));
         }
         if !unit.is_ours() || unit.device.range.is_open() {
-            let state = unit.standing.state().name();
-            return Err(problem(format!(
-                "{name} is not litd's to set ({state}): `litctl resume {name}` first"
-            )));
+            return Err(problem(self.not_to_be_set(unit)));
         }
         let asked_for = unit.by_hand.asked().is_some();
         if self.is_moved(device) {
             return Err(problem(format!(
-                "litd moves the cap of {name} itself: `litctl policy observe` first, which gives \
-                 all caps back, as far as a budget lets it"
+                "litd moves the cap of {name} for a job: `litctl policy observe` first, which restores all caps, as \
+                 far as a budget allows"
             )));
         }
         if self.is_journaled(device) || asked_for {
             return Err(problem(match self.set_budget() {
                 Some(budget) => format!(
-                    "the cap of {name} is litd's to keep a budget of {budget} with: raise that \
-                     first (`litctl budget`)"
+                    "litd moves the cap of {name} to keep the budget of {budget}: raise the budget first \
+                     (`litctl budget`)"
                 ),
                 None if unit.landing.is_some() => format!(
-                    "a write to {name} that failed may still be done: try again in half a minute"
+                    "a write to {name} that failed may still take effect: try again in half a minute"
                 ),
                 None => format!("the cap of {name} is being set: try again in some seconds"),
             }));
@@ -188,6 +186,21 @@ impl<S: Store> Core<S> {
         }
         self.check_room(device, unit, cap)?;
         Ok(cap)
+    }
+
+    /// Why litd may not set a device's cap, and what to do.
+    fn not_to_be_set(&self, unit: &Unit) -> String {
+        let (name, state) = (&unit.name, unit.standing.told());
+        match (state, self.check_mode()) {
+            (DeviceState::Closed, Err(why)) => format!("{name} is closed, because {why}"),
+            (DeviceState::Ours, _) => format!(
+                "the driver of {name} is asked for its range of caps: try again in some seconds"
+            ),
+            _ => format!(
+                "{name} is {}, so litd does not set its cap: `litctl resume {name}` first",
+                state.name()
+            ),
+        }
     }
 
     /// A budget also bounds overrides, as does what the node's budget leaves to the GPUs, even where the sum of
@@ -231,8 +244,7 @@ impl<S: Store> Core<S> {
         match left >= floors {
             true => Ok(()),
             false => Err(problem(format!(
-                "{}: {cap} would leave {left} of what the node may draw to the GPUs, whose floors add up to \
-                 {floors}",
+                "{}: {cap} would leave {left} of the node's budget to the GPUs, which can't go below {floors}",
                 unit.name
             ))),
         }
@@ -253,8 +265,9 @@ impl<S: Store> Core<S> {
         match gpus <= budget {
             true => Ok(()),
             false => Err(problem(format!(
-                "{}: {cap} can't be set while GPUs hold {gpus:.0} of their {budget:.0} or more, with caps that litd \
-                 does not set (`litctl caps` shows which): lower those or raise the budget first",
+                "{} can't be set to {cap}: caps of GPUs that litd may not lower, and the floors of the others, add up \
+                 to {gpus:.0}, above the GPUs' budget of {budget:.0}. Lower those caps (`litctl caps`) or raise the \
+                 budget first",
                 unit.name
             ))),
         }
@@ -361,8 +374,7 @@ impl<S: Store> Core<S> {
             return false;
         }
         let text = format!(
-            "{cap}, which was to be set by hand and was answered as not set, is there after all: what was \
-             found goes back"
+            "the override {cap}, which litd had reported as failed, took effect late: the cap found is restored"
         );
         let note = Note::warning(EventKind::Command, text).device(unit.address());
         self.note(note);

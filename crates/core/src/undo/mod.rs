@@ -54,8 +54,8 @@ impl<S: Store> Core<S> {
                 }
                 None => {
                     let text = format!(
-                        "was left with a cap of litd's and is gone; once it is there again `systemctl restart litd` \
-                         gives {} back",
+                        "an earlier litd left its cap changed, and it was not found now: once it is there again, \
+                         `systemctl restart litd` restores {}",
                         entry.found
                     );
                     let note = Note::warning(EventKind::Restore, text).device(&entry.address);
@@ -130,11 +130,11 @@ impl<S: Store> Core<S> {
             Undo::Write(found) => {
                 unit.found = Some(found);
                 let becomes = match holds {
-                    true => "was found, and stays in the journal",
+                    true => "stays in the undo journal, because caps.on_exit is \"hold\"",
                     false => "is restored",
                 };
                 let text = format!(
-                    "holds {} from before a crash: {found} {becomes}",
+                    "holds {}, set before a crash: the cap found, {found}, {becomes}",
                     reading.cap
                 );
                 self.note(Note::warning(EventKind::Restore, text).device(&address));

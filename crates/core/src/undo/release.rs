@@ -324,7 +324,7 @@ impl<S: Store> Core<S> {
             units.map(|(device, unit)| (unit.name.as_str(), self.remains_open(device, unit)));
         Progress::of(
             each,
-            "caps are back and no handle is open until `litctl resume` or what [release] configures",
+            "caps are restored and no handle is open until `litctl resume` or what [release] configures",
         )
     }
 
@@ -335,16 +335,15 @@ impl<S: Store> Core<S> {
             (Some(LetGo { closed: Some(handles), .. }), _) => {
                 match self.is_journaled(device) || self.may_be_locked(unit) {
                     true if unit.landing.is_some() && self.is_back_for_now(device, unit) => Remains::Others(
-                        "is closed and its cap is back, but a write that failed may still be done: it stays in \
-                         the undo journal until litd takes it again or starts anew"
+                        "is closed and its cap restored, but a write that failed may still take effect: it stays in \
+                         the undo journal until litd takes it back or restarts"
                             .to_owned(),
                     ),
                     true => Remains::Owed(format!("is closed, but {}", owed())),
                     false if handles == Handles::HeldByAnother => Remains::Owed(HELD.to_owned()),
                     false if unit.clocks.lock.is_free_for_now() => Remains::Others(
-                        "is closed, its cap is back and its clocks are free, but a lock of them that failed may be \
-                         done after that: they stay in the undo journal until litd takes it again, stops or starts \
-                         anew, and are freed once more then"
+                        "is closed, its cap restored and its clocks unlocked, but a lock of them that failed may still \
+                         take effect: litd unlocks them once more when it takes the device back, stops or restarts"
                             .to_owned(),
                     ),
                     false => Remains::Nothing,
@@ -352,15 +351,16 @@ impl<S: Store> Core<S> {
             }
             (Some(_), Some((_, since))) => Remains::Open(format!(
                 "its driver has not answered for {:.1} s, so its handle is open and its cap may \
-                 not be back",
+                 not be restored",
                 (self.now() - since).as_secs_f64()
             )),
             (Some(_), None) if self.waits_for_room(device) => Remains::Open(
-                "its cap is back, and it is open until the others' caps leave room for what it holds once it is closed"
+                "its cap is restored, but it stays open until other caps are lowered: once it is closed or reset its \
+                 driver may set the default cap, and the budget has no room for that yet"
                     .to_owned(),
             ),
             (Some(_), None) => {
-                Remains::Open(format!("it is open to give its cap back: {}", owed()))
+                Remains::Open(format!("it is open until its cap is restored: {}", owed()))
             }
         }
     }

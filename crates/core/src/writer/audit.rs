@@ -57,6 +57,11 @@ pub(crate) struct Undone {
     pub unix_seconds: f64,
 }
 
+/// Trouble with the log, in words.
+pub(super) fn unwritable(why: &str) -> String {
+    format!("the audit log can't be written: {why}")
+}
+
 /// The records at the end of a log that can be read.
 fn intact(tail: &[u8]) -> impl DoubleEndedIterator<Item = Record> {
     let lines = tail.split(|&byte| byte == b'\n');
@@ -301,8 +306,7 @@ impl Audit {
         let written = encoded.map_err(std::io::Error::from);
         let written = written.and_then(|()| store.append_audit(&bytes));
         if let Ok(Appended::Anew) = written {
-            let text = "the audit log is not the file any more that was written to, which somebody has moved or \
-                        removed: it is begun anew";
+            let text = "somebody has moved or removed the audit log: litd has begun a new one";
             out.note(Note::warning(EventKind::Fault, text));
         }
         let why = written.err().map(|error| error.to_string());
@@ -325,9 +329,7 @@ impl Audit {
         }
         match (&self.trouble, &trouble) {
             (None, Some(why)) => {
-                let text = format!(
-                    "no cap is changed, but to undo: the audit log can't be written: {why}"
-                );
+                let text = super::only_restores(&unwritable(why));
                 out.note(Note::warning(EventKind::Fault, text));
             }
             (Some(_), None) => {

@@ -42,6 +42,12 @@ pub(crate) struct Left {
     pub undone: Vec<Undone>,
 }
 
+/// What litd does about caps while one of its records can't be written, and why it can't be, in words.
+#[must_use]
+pub fn only_restores(why: &str) -> String {
+    format!("litd changes no cap except to restore one, until this is mended: {why}")
+}
+
 impl<S: Store> Writer<S> {
     /// Reads journal and log; nothing is written.
     ///
@@ -123,6 +129,13 @@ impl<S: Store> Writer<S> {
     /// Why the log can't be written; `None` while it can.
     pub fn log_trouble(&self) -> Option<&str> {
         self.audit.trouble()
+    }
+
+    /// Why litd changes no cap except to restore one, in words; `None` while both records can be written.
+    pub fn why_only_restores(&self) -> Option<String> {
+        let of_log = || self.log_trouble().map(audit::unwritable);
+        let why = self.journal_trouble().map(str::to_owned).or_else(of_log)?;
+        Some(only_restores(&why))
     }
 
     /// Records in the journal the caps that are about to be written to devices, and the caps found of those that
@@ -224,8 +237,8 @@ impl<S: Store> Writer<S> {
             return;
         };
         if outcome.is_ok() {
-            let text = "the undo journal is not the file any more that was written to, which somebody has \
-                        removed, moved, covered or changed: it is written anew";
+            let text = "somebody has removed, moved, mounted over or changed the undo journal: litd has written a \
+                        new one";
             out.note(Note::warning(EventKind::Fault, text));
         }
         self.said(outcome, out);
@@ -297,8 +310,7 @@ impl<S: Store> Writer<S> {
         }
         match (&self.trouble, &trouble) {
             (None, Some(why)) => {
-                let text = format!("no cap is changed, but to undo: {why}");
-                out.note(Note::warning(EventKind::Fault, text));
+                out.note(Note::warning(EventKind::Fault, only_restores(why)));
             }
             (Some(_), None) => {
                 let text = "the undo journal can be written again";
@@ -432,7 +444,9 @@ mod tests {
         );
         let told = said(&mut out);
         assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("no cap is changed, but to undo"));
+        assert!(told[0].starts_with(
+            "litd changes no cap except to restore one, until this is mended: the undo"
+        ));
         assert_eq!(out.totals(0).errors[0].count, 3);
         writer.store.is_full = false;
         assert!(!intends(&mut writer, 600.0, &mut out));

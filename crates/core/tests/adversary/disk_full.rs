@@ -99,7 +99,7 @@ fn released_with_a_full_disk_is_answered() {
     node.pass(5.0);
     let said = node.letting_go(Some("gpu1")).said;
     assert!(
-        !said.contains("a write that failed may still be done"),
+        !said.contains("a write that failed may still take effect"),
         "{said}"
     );
 }
@@ -185,7 +185,10 @@ fn a_cap_by_hand_is_refused_while_the_disk_is_full() {
         watts: Watts(300.0),
     };
     let why = node.command(by_hand()).unwrap_err().error;
-    assert!(why.contains("no cap is changed, but to undo"), "{why}");
+    assert!(
+        why.contains("litd changes no cap except to restore one"),
+        "{why}"
+    );
     node.pass(10.0);
     node.all_hold(700.0);
     node.disk.fail(Faults::default());

@@ -423,7 +423,7 @@ impl World {
         })
     }
 
-    /// While a GPU can't be judged no GPU's cap rises, but to undo.
+    /// While a GPU can't be judged no GPU's cap rises, except to be restored.
     fn check_all_judged(&mut self, device: usize, undoes: bool, said: &[Said]) {
         let unjudged = |&other: &usize| {
             let hw = &self.hw[other];
@@ -647,7 +647,7 @@ impl World {
         }
         if self.disk.with(|disk| disk.is_failing()) {
             self.ledger.unsure_until = self.now + ROOM;
-            // Without a journal no cap is moved but to undo.
+            // Without a journal no cap is moved, except to restore it.
             self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
         }
         let Some(core) = &self.core else { return };

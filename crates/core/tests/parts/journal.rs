@@ -620,7 +620,7 @@ fn a_full_disk_refuses_intents_and_loses_nothing() {
         assert!(
             error
                 .to_string()
-                .contains("no cap is changed, but to undo, until it can"),
+                .contains("make room on its file system, or make it writable"),
             "{error}"
         );
         assert_eq!(journal.entries(), entries);
@@ -780,8 +780,8 @@ fn a_lost_found_cap_is_named() {
     let recovered = read(&bytes).unwrap().unwrap();
     assert_eq!(
         recovered.damaged.unwrap(),
-        "line 2 is unreadable and was left out; the cap found at 0000:05:00.0 is lost: if it is \
-         wrong now, set it by hand"
+        "line 2 is unreadable and was left out; the cap found of 0000:05:00.0 is lost: if its present cap is wrong, \
+         set it (`litctl caps set`)"
     );
 }
 

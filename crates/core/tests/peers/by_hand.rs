@@ -34,3 +34,35 @@ fn no_cap_goes_back_before_there_is_room_beside_one_by_hand_that_is_under_way() 
     let caps = [node.cap(0), node.cap(1), node.cap(2)];
     assert_eq!(caps, [Watts(700.0); 3]);
 }
+
+/// Nobody has released the devices of a litd that is off, and `litctl resume` would not take them back.
+#[test]
+fn an_override_in_a_litd_that_is_off_is_refused_for_that_and_not_for_a_release() {
+    let _beside = beside();
+    let mut config = config();
+    config.mode = Mode::Off;
+    let mut node = Node::with_cpus(1, 0, config);
+    node.pass(SECOND);
+    let command = || Command::SetCap {
+        device: "gpu0".to_owned(),
+        watts: Watts(600.0),
+    };
+    let why = node.command(command(), &mut |reply| reply);
+    let why = why.unwrap_err().error;
+    assert!(
+        why.starts_with("gpu0 is closed, because litd is off: "),
+        "{why}"
+    );
+    node.sound(Event::Reloaded(Box::new(self::config())));
+    node.pass(SECOND);
+    let released = Command::Release {
+        device: Some("gpu0".to_owned()),
+    };
+    node.command(released, &mut |reply| reply).unwrap();
+    let why = node.command(command(), &mut |reply| reply);
+    let why = why.unwrap_err().error;
+    assert_eq!(
+        why,
+        "gpu0 is released, so litd does not set its cap: `litctl resume gpu0` first"
+    );
+}

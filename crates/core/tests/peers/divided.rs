@@ -48,7 +48,7 @@ fn a_gpu_that_is_switched_to_mig_is_not_steered_from_the_next_minute_on() {
     });
     assert!(is_told(
         &node,
-        "MIG is on: its cap is not one job's any more"
+        "MIG is on: the GPU counts as shared now, and litd does not steer it"
     ));
     let job = &node.status().jobs[0];
     assert!(matches!(job.state, JobState::Suspended), "{:?}", job.state);
@@ -71,5 +71,5 @@ fn a_driver_that_fails_to_tell_once_changes_nothing() {
         reply => reply,
     });
     assert_eq!(failures, 1, "nobody asked");
-    assert!(!is_told(&node, "does not say what its cap may be"));
+    assert!(!is_told(&node, "reports no usable range of caps"));
 }

@@ -98,7 +98,7 @@ fn a_sockets_limit_by_hand_leaves_the_gpus_their_floors() {
     let refused = set_cpu(&mut node, 750.0).unwrap_err().error;
     assert_eq!(
         refused,
-        "cpu0: 750 W would leave 1580 W of what the node may draw to the GPUs, whose floors add up to 1600 W"
+        "cpu0: 750 W would leave 1580 W of the node's budget to the GPUs, which can't go below 1600 W"
     );
     set_cpu(&mut node, 730.0).unwrap();
     pass(&mut node, 3);

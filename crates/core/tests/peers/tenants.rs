@@ -90,7 +90,12 @@ fn harm_that_one_pod_tells_of_stops_no_other_pod_of_the_same_user() {
     let _beside = beside();
     let pods = "\"uid\":1000,\"pod\":\"pod-00000001-aaaa-4bbb-8ccc-0123456789ab\"";
     let mut node = Node::with_store(3, 0, config(), harmed(pods));
-    assert!(why_not_steered(&mut node, 0, home(1)).is_some());
+    let why = why_not_steered(&mut node, 0, home(1)).unwrap();
+    let told = "slower: no job of user 1000 in pod-00000001-aaaa-4bbb-8ccc-0123456789ab is steered";
+    assert!(why.contains(told), "{why}");
+    let summary = node.status().node.summary;
+    let told = "; until `litctl resume`, no job of a user to whom steering did harm is steered";
+    assert!(summary.contains(told), "{summary}");
     assert_eq!(why_not_steered(&mut node, 1, home(2)), None);
     assert_eq!(why_not_steered(&mut node, 2, None), None);
 }

@@ -22,10 +22,10 @@ writes this page; a test compares the two. **All numbers in the columns \"ours\"
   shipped, with its stopping rules. Both have Table II's defaults, except for the one knob that a row names.
 - **Gains** compare the mean of the last five samples with that of the last five samples of the warm-up. Rows that
   change the warm-up or the sampling period are compared with the warm-up of the run with the defaults.
-- **Convergence** (the paper's 99.5 % rule): throughput has converged at the first sample with 99.5 % of its greatest
-  value; power, at the first with 100.5 % of its least value, counted without the samples before at 99.5 % of its
-  greatest or more. We take single samples, the paper rolling means of power. In 0 samples: at the first after the
-  warm-up. CV is the standard deviation / mean from then on.
+- **Convergence** (the paper's 99.5 % rule): throughput has converged at the first sample that reaches 99.5 % of its
+  greatest value. Power has converged at the first sample at or below 100.5 % of its least value; earlier samples at
+  99.5 % of its greatest value or more are not counted. \"In 0 samples\" means at the first sample that counts after the
+  warm-up. We take single samples, the paper rolling means of power. CV is the standard deviation / mean from then on.
 - **Intervals.** Table III and section VIII-A have the mean of eight seeds and its 95 % interval (Student). It covers
   noise on one simulated node, and not the differences between nodes. Every other row is one run, so small
   differences between rows may be noise.

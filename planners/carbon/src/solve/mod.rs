@@ -43,15 +43,15 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Until it is proven, or for ten seconds or so: where all configurations need nearly the same energy for a token
-    /// and the signal hardly varies, which windows add up best is a puzzle without end.
+    /// Until it is proven, or these labels or cells are used up (no clock ends it): where all configurations need
+    /// nearly the same energy for a token and the signal hardly varies, the search may end without a proof.
     pub const EXACT: Self = Self {
         widths: &[64, 1024, 16_384, 262_144],
         labels: 60_000_000,
         cells: 2_000_000_000,
         gap: 0.0,
     };
-    /// Until it is proven, within some seconds: for more than 168 hours.
+    /// The same with fewer labels and cells: for more than 168 hours.
     pub const LONG: Self = Self {
         widths: &[16, 128, 1024, 16_384],
         labels: 20_000_000,

@@ -74,8 +74,8 @@ impl World {
         }
         let failed_just_now = rises.failed == Some(self.now);
         let status = self.status();
-        let is_stuck =
-            failed_just_now || status.is_some_and(|it| it.node.summary.contains("but to undo"));
+        let is_stuck = failed_just_now
+            || status.is_some_and(|it| it.node.summary.contains("except to restore one"));
         let is_exempt =
             self.is_leaving() || self.hw[device].let_go || self.is_by_hand(device, cap) || is_stuck;
         if is_exempt || cap <= held {
