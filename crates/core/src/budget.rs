@@ -193,7 +193,7 @@ impl<S: Store> Core<S> {
             match kept(unit) {
                 false => (floor, ceiling),
                 true => {
-                    let most = self.actuator.most_of(device).max(floor);
+                    let most = self.writer.account().most_of(device).max(floor);
                     (most, ceiling.max(most))
                 }
             }

@@ -2,7 +2,6 @@
 
 use litd_api::audit::Intent;
 use litd_policies::Policy;
-use litd_power::Operation;
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
@@ -48,7 +47,7 @@ impl<S: Store> Core<S> {
             // Nor do caps that are restored.
             self.believe_all(Unit::is_gpu);
         }
-        self.targets.follow(view, &mut self.actuator);
+        self.targets.follow(view, self.writer.account_mut());
         self.aim_in_steps();
     }
 
@@ -62,8 +61,7 @@ impl<S: Store> Core<S> {
 
     /// Sends out what may be written now, after the journal and the audit log know of it.
     pub(crate) fn write_caps(&mut self) {
-        let devices = &self.devices;
-        let writes = self.actuator.due(|device| devices.is_free(device));
+        let writes = self.writer.due(&self.devices);
         if writes.is_empty() {
             return;
         }
@@ -80,9 +78,8 @@ impl<S: Store> Core<S> {
         let unrecorded = !allowed.is_empty() && self.audit_writes(&allowed);
         for (device, cap) in allowed {
             if !unrecorded || self.gives_back(device, cap) {
-                let operation = Operation::Set(cap);
-                self.devices
-                    .begin(device, operation, self.now(), &mut self.out);
+                self.writer
+                    .send(device, cap, &mut self.devices, &mut self.out);
                 continue;
             }
             self.write_later(device);
@@ -118,7 +115,7 @@ impl<S: Store> Core<S> {
 
     /// A write that can't be put on record is not made.
     fn write_later(&mut self, device: usize) {
-        self.actuator.not_written(device);
+        self.writer.withhold(device);
         if let Some(unit) = self.devices.get_mut(device) {
             unit.answering.retries_at(self.out.now() + JOURNAL_RETRY);
         }
@@ -163,7 +160,7 @@ impl<S: Store> Core<S> {
             reason: text,
             sample: sample.map(|job| job.samples.used()),
             job,
-            old_watts: self.actuator.held(device),
+            old_watts: self.writer.account().held(device),
             new_watts: cap,
             found_watts: unit.found,
         })

@@ -1,9 +1,9 @@
 //! The daemon's state, and the one way in: [`Core::handle`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use litd_api::{EventKind, Events, Mode};
-use litd_policies::{Actuator, Policy};
+use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::authority::Authority;
@@ -12,7 +12,7 @@ use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event};
 use crate::hooks::Hooks;
-use crate::job::Job;
+use crate::job::Jobs;
 use crate::journal::JournalError;
 use crate::learned::Learned;
 use crate::node::Node;
@@ -21,9 +21,7 @@ use crate::plan::Targets;
 use crate::record::Note;
 use crate::rounds::Rounds;
 use crate::store::Store;
-use crate::trial::Trials;
 use crate::undo::predecessor::Predecessor;
-use crate::undo::waits::Waits;
 use crate::writer::Writer;
 
 /// A write, or the wait before it, that takes longer than this is not waited for any longer: the device counts
@@ -39,30 +37,25 @@ pub(crate) fn seconds(seconds: f64) -> Nanos {
 #[derive(Debug)]
 pub struct Core<S> {
     pub(crate) config: Config,
-    /// Who decides: commands, leases, kill switch, the end of litd; and whether the budget is kept.
+    /// Who decides: commands, leases, kill switch, harm, the end of litd; and whether the budget is kept.
     pub(crate) authority: Authority,
     pub(crate) devices: Devices,
-    pub(crate) actuator: Actuator,
-    /// Journal and audit log.
+    /// The only way to a device: account of writes, journal, audit log.
     pub(crate) writer: Writer<S>,
     pub(crate) node: Node,
-    pub(crate) learned: Learned,
     pub(crate) hooks: Hooks,
-    pub(crate) jobs: BTreeMap<String, Job>,
+    /// Jobs, the trial of one of them, and what was learned from jobs.
+    pub(crate) jobs: Jobs,
     /// Effects, events and counters on their way out.
     pub(crate) out: Outbox,
     /// The litd that ended before this one was started.
     pub(crate) predecessor: Predecessor,
-    /// Trials, and harm.
-    pub(crate) trials: Trials,
     /// What is done once a second.
     pub(crate) rounds: Rounds,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
-    /// The last plan, and how fast caps rise to it.
+    /// The last plan, how fast caps rise to it, and whether restored caps wait for other devices.
     pub(crate) targets: Targets,
-    /// Whether restored caps wait for other devices.
-    pub(crate) waits: Waits,
 }
 
 impl<S: Store> Core<S> {
@@ -121,12 +114,9 @@ impl<S: Store> Core<S> {
         now: Nanos,
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
-        let (mut writer, left) = Writer::open(store, boot_id)?;
+        let (mut writer, left) = Writer::open(store, boot_id, inventory.len())?;
         let store = writer.store_mut();
         let devices = Devices::new(inventory);
-        // Until a device has been read twice, `judge_devices` says what it could hold.
-        let unread = vec![(None, Watts::ZERO); devices.iter().count()];
-        let actuator = Actuator::new(&unread, Watts::ZERO);
         let (learned, flaw) = match store.load_learned() {
             Ok(bytes) => Learned::load(&bytes),
             Err(error) => (Learned::default(), Some(error.to_string())),
@@ -139,19 +129,15 @@ impl<S: Store> Core<S> {
             config,
             authority: Authority::default(),
             devices,
-            actuator,
             writer,
             node: Node::default(),
-            learned,
             hooks: Hooks::default(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::new(learned),
             out: Outbox::new(now, unix_seconds),
             predecessor: Predecessor::ended(now),
-            trials: Trials::default(),
             rounds: Rounds::new(now),
             condition,
             targets: Targets::default(),
-            waits: Waits::default(),
         };
         core.authority.recall(core.condition.orders, &core.config);
         if let Some(flaw) = flaw {
@@ -276,7 +262,7 @@ impl<S: Store> Core<S> {
         let soonest = retries
             .chain(slow)
             .chain(clocks)
-            .chain(self.waits.until())
+            .chain(self.targets.wait_until())
             .filter(|&at| at > self.now())
             .min();
         let round = self.rounds.next();
@@ -413,7 +399,10 @@ impl<S: Store> Core<S> {
             self.replan();
             self.write_caps();
         }
-        self.look_at_waits();
+        let is_budget_set = self.set_budget().is_some();
+        let (account, now) = (self.writer.account(), self.out.now());
+        self.targets
+            .look_at_waits(&self.devices, account, is_budget_set, now);
         self.begin_clocks();
         self.tidy_journal();
         // After the journal: what it no longer owes to a device opens that device no more.
@@ -424,6 +413,15 @@ impl<S: Store> Core<S> {
         }
         self.keep_left_alone();
         self.finish_stopping();
+    }
+
+    /// Says that restored caps wait no longer.
+    fn tell_waits(&mut self) {
+        let (account, now) = (self.writer.account(), self.out.now());
+        let told = self.targets.waited_in_vain(&self.devices, account, now);
+        if let Some(text) = told {
+            self.note(Note::warning(EventKind::Restore, text));
+        }
     }
 
     /// Reads all devices except released ones, which a reading would open again.
@@ -450,7 +448,7 @@ impl<S: Store> Core<S> {
         let now = self.now();
         for (device, unit) in self.devices.iter_mut() {
             if unit.answering.is_to_retry(now) {
-                self.actuator.retry(device);
+                self.writer.account_mut().retry(device);
             }
         }
     }
@@ -461,7 +459,8 @@ impl<S: Store> Core<S> {
         let suspect = unit.unbelieved.since().filter(|_| unit.was_read());
         let busy = unit.answering.doing().map(|(_, since)| since);
         let since = suspect.or(busy)?;
-        let waited_for = !self.actuator.is_settled(device) && !self.actuator.has_failed(device);
+        let account = self.writer.account();
+        let waited_for = !account.is_settled(device) && !account.has_failed(device);
         waited_for.then_some(since + SLOW)
     }
 
@@ -472,7 +471,7 @@ impl<S: Store> Core<S> {
         let slow = units.filter(|&it| overdue(it).is_some_and(|at| at <= self.now()));
         let slow: Vec<usize> = slow.map(|(device, _)| device).collect();
         for &device in &slow {
-            self.actuator.overdue(device);
+            self.writer.account_mut().overdue(device);
         }
         !slow.is_empty()
     }
@@ -499,7 +498,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn found_on(&self, device: usize, unit: &Unit) -> Watts {
         let came = self.came_with(device, unit);
         let unjudged = unit.device.range.unjudged();
-        let moved = self.is_journaled(device) || self.actuator.is_doubted(device);
+        let moved = self.is_journaled(device) || self.writer.account().is_doubted(device);
         match unjudged.filter(|_| !moved) {
             Some(most) => came.max(most),
             None => came,
@@ -509,7 +508,8 @@ impl<S: Store> Core<S> {
     /// The cap found on a device; where that could not be read, the most that it may hold: it is not touched, and
     /// the others need not make room for it.
     pub(crate) fn came_with(&self, device: usize, unit: &Unit) -> Watts {
-        unit.base().unwrap_or_else(|| self.actuator.most_of(device))
+        unit.base()
+            .unwrap_or_else(|| self.writer.account().most_of(device))
     }
 
     /// The most that all GPU caps may add up to: the budget set, or else the sum of the caps found.
@@ -579,7 +579,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let busy = |(device, unit): (usize, &Unit)| {
-            self.actuator.is_writing(device) || self.owes_undo(device, unit)
+            self.writer.account().is_writing(device) || self.owes_undo(device, unit)
         };
         // While devices are still being read no cap has a target yet.
         let lowered = !self.holds() || !self.is_looking_round() && self.is_within();
@@ -596,14 +596,7 @@ impl<S: Store> Core<S> {
 
     /// Records an event and has it logged. What is about a job was caused by its user, unless the note says otherwise.
     pub(crate) fn note(&mut self, note: Note) {
-        let job = note
-            .job_of_unknown_user()
-            .and_then(|job| self.jobs.get(job));
-        let note = match job.map(|job| job.uid) {
-            Some(uid) => note.user(uid, self.hooks.owners()),
-            None => note,
-        };
-        self.out.note(note);
+        self.out.note(self.jobs.blame(note, self.hooks.owners()));
     }
 }
 

@@ -33,7 +33,7 @@ impl<S: Store> Core<S> {
             }
             None => text,
         };
-        let is_lower = planned.zip(self.actuator.held(device));
+        let is_lower = planned.zip(self.writer.account().held(device));
         let is_lower = is_lower.is_some_and(|(planned, held)| held < planned);
         let text = match self.unfollowed().filter(|_| is_lower) {
             Some(why) => format!("{text}; it waits for watts that may still be drawn: {why}"),

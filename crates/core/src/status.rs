@@ -62,7 +62,7 @@ impl<S: Store> Core<S> {
             mode_reason,
             lease: self.authority.lease_status(self.now()),
             policy: policy.name().to_owned(),
-            harm: self.trials.harm(),
+            harm: self.authority.harm(),
             yielded: self.has_yielded(),
             unmanaged: self.unmanaged().iter().cloned().collect(),
             power: self.node_told(),
@@ -86,7 +86,7 @@ impl<S: Store> Core<S> {
             return Watts::ZERO;
         }
         let lent = |(device, unit)| {
-            let held = self.actuator.held(device)?;
+            let held = self.writer.account().held(device)?;
             Some(self.came_with(device, unit) - held)
         };
         let lent: Watts = self.devices.cpus().filter_map(lent).sum();
@@ -136,7 +136,7 @@ impl<S: Store> Core<S> {
             (Policy::Observe, None) => "observing".to_owned(),
             (policy, None) => format!("steering with {policy}"),
         };
-        if self.trials.harm().is_some() {
+        if self.authority.harm().is_some() {
             text.push_str(", but for users whose jobs that made slower");
         }
         match self.unmanaged().len() {
@@ -198,7 +198,7 @@ impl<S: Store> Core<S> {
             },
             job: unit.usage.job().map(str::to_owned),
             found: unit.found,
-            cap: self.actuator.held(device).filter(|_| !is_unread),
+            cap: self.writer.account().held(device).filter(|_| !is_unread),
             in_force: reading.enforced,
             floor: limits.floor,
             ceiling: limits.ceiling,
@@ -208,7 +208,8 @@ impl<S: Store> Core<S> {
             clock: reading.clock,
             power_limited: reading.power_limited,
             why: self
-                .why_not_restored(device)
+                .targets
+                .why_not_restored(device, unit, self.writer.account())
                 .unwrap_or_else(|| self.reason(device).text),
             limiter: limiter(&reading),
             ailing_since: self.condition.needs.of(unit).since,

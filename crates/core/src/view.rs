@@ -24,7 +24,7 @@ impl<S: Store> Core<S> {
             set_budget: self.set_budget(),
             managed_budget: self.managed_budget(),
             rises_stopped: self.raises_stopped(),
-            undo_waits: !self.waits.is_over(self.now()),
+            undo_waits: !self.targets.wait_is_over(self.now()),
             sockets_lend: self.jobs.values().any(|job| !job.control.cpus().is_empty()),
             demands: self.demands(&devices, &shares),
             devices,
@@ -124,11 +124,11 @@ impl<S: Store> Core<S> {
             let_go: self.let_go_view(device, unit),
             failed: self.failed_view(unit),
             account: Account {
-                held: self.actuator.held(device),
-                most: self.actuator.most_of(device),
-                counts: self.actuator.counts(device),
-                has_failed: self.actuator.has_failed(device),
-                is_writing: self.actuator.is_writing(device),
+                held: self.writer.account().held(device),
+                most: self.writer.account().most_of(device),
+                counts: self.writer.account().counts(device),
+                has_failed: self.writer.account().has_failed(device),
+                is_writing: self.writer.account().is_writing(device),
             },
             counts_with: self.counts_with(device, unit),
             // Without a budget, restoring caps waits for nobody.
@@ -159,10 +159,10 @@ impl<S: Store> Core<S> {
 
     pub(crate) fn let_go_view(&self, device: usize, unit: &Unit) -> Option<LetGoView> {
         let let_go = unit.standing.let_go()?;
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         let found = unit.found.zip(held);
         let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
-        let is_idle = unit.answering.is_free() && !self.actuator.is_writing(device);
+        let is_idle = unit.answering.is_free() && !self.writer.account().is_writing(device);
         let is_read = unit.readings.asked() >= let_go.since && self.is_fresh(unit);
         Some(LetGoView {
             given_up: let_go.given_up,
@@ -184,9 +184,9 @@ impl<S: Store> Core<S> {
         // A released device that is opened once more is read before its cap is written.
         let let_go = unit.standing.let_go();
         let is_read = let_go.is_none_or(|it| unit.readings.asked() >= it.looked);
-        let is_known = is_read && self.is_fresh(unit) && !self.actuator.is_writing(device);
+        let is_known = is_read && self.is_fresh(unit) && !self.writer.account().is_writing(device);
         LeftView {
-            held: self.actuator.held(device).filter(|_| is_known),
+            held: self.writer.account().held(device).filter(|_| is_known),
             goal: match unit.back().zip(unit.found) {
                 _ if self.holds() => LeftGoal::Target,
                 Some((back, found)) if !back.is_same_cap(found) => LeftGoal::Nearest(back),
@@ -202,6 +202,6 @@ impl<S: Store> Core<S> {
         let reading = self.fresh_reading(unit).filter(|_| theirs);
         let enforced = reading.and_then(|reading| reading.enforced);
         let enforced = enforced.filter(|enforced| *enforced > Watts::ZERO);
-        enforced.unwrap_or_else(|| self.actuator.most_of(device))
+        enforced.unwrap_or_else(|| self.writer.account().most_of(device))
     }
 }

@@ -63,7 +63,7 @@ impl<S: Store> Core<S> {
             Command::Lease(lease) => self.grant(lease),
             Command::EndLease => Ok(self.end_lease()),
             Command::Forget => {
-                self.learned.forget();
+                self.jobs.learned_mut().forget();
                 self.save_learned();
                 Ok("learned distributions and results of profilers are forgotten".to_owned())
             }
@@ -333,14 +333,13 @@ impl<S: Store> Core<S> {
             self.bind_anew();
         }
         if law {
-            for name in self.with_a_loop() {
+            for name in self.jobs.with_a_loop() {
                 self.plan_anew(&name);
             }
         } else if rules {
             self.replan_all();
         }
-        let names: Vec<String> = self.jobs.keys().cloned().collect();
-        for name in names {
+        for name in self.jobs.names() {
             self.tell_hooks(&name);
         }
         if profilers {

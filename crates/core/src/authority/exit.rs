@@ -77,7 +77,7 @@ impl<S: Store> Core<S> {
     /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, by a reading since
     /// litd began to stop.
     pub(crate) fn is_left(&self, device: usize, unit: &Unit) -> bool {
-        let target = self.actuator.target(device);
+        let target = self.writer.account().target(device);
         self.left_view(device, unit).is_left(target)
     }
 
@@ -98,7 +98,8 @@ impl<S: Store> Core<S> {
             let told = self.is_fresh(unit) && found && range;
             let looked_at = told || !may_answer(device, unit);
             looked_at
-                && (!self.device_view(device, unit).may_move() || self.actuator.is_settled(device))
+                && (!self.device_view(device, unit).may_move()
+                    || self.writer.account().is_settled(device))
         })
     }
 
@@ -111,7 +112,7 @@ impl<S: Store> Core<S> {
             .filter(|_| self.authority.is_leaving())?;
         let gpus = self.devices.gpus();
         let most = |(device, unit): (usize, &Unit)| {
-            let most = self.actuator.most_of(device);
+            let most = self.writer.account().most_of(device);
             self.comes_to_hold(unit).map_or(most, |late| late.max(most))
         };
         let sum: Watts = gpus.map(most).sum();

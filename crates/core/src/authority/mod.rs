@@ -4,6 +4,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod exit;
+pub(crate) mod harm;
 pub(crate) mod over_budget;
 pub(crate) mod rollout;
 pub(crate) mod stopping;
@@ -13,11 +14,13 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
+use crate::authority::harm::Harms;
 use crate::authority::over_budget::{Keeping, News};
 use crate::authority::stopping::Stopping;
 use crate::budget::check_number;
 use crate::config::{Config, Rollout};
 use crate::core::seconds;
+use crate::hooks::tenant::Tenant;
 
 /// A lease that was granted.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +75,8 @@ pub(crate) struct Authority {
     keeping: Keeping,
     /// The GPUs that were found, at the last look, to forget their caps once litd has left.
     forgetful: Vec<String>,
+    /// Whose jobs steering has made slower.
+    harms: Harms,
 }
 
 /// A copy of all decisions, to go back to if a promise turns out to be impossible.
@@ -340,6 +345,36 @@ impl Authority {
             budget: it.lease.budget,
             remaining_seconds: (it.until - now).as_secs_f64().max(0.0),
         })
+    }
+
+    /// Why no job of this tenant is steered, if steering has made one slower.
+    pub fn harm_to(&self, whose: &Tenant) -> Option<String> {
+        self.harms.to(whose)
+    }
+
+    /// All harms in words, if any.
+    pub fn harm(&self) -> Option<String> {
+        self.harms.in_words()
+    }
+
+    /// The harms, to be kept for the next litd.
+    pub fn harms(&self) -> &Harms {
+        &self.harms
+    }
+
+    /// The harms of an earlier litd.
+    pub fn recall_harms(&mut self, harms: Harms) {
+        self.harms = harms;
+    }
+
+    /// Steering has made a job slower: no job of its tenant is steered until an administrator resumes it.
+    pub fn declare_harm(&mut self, whose: Tenant, job: &str, why: &str) {
+        self.harms.add(whose, job, why);
+    }
+
+    /// An administrator resumes steering. Returns whether any harm was known.
+    pub fn forgive_harm(&mut self) -> bool {
+        self.harms.forgive()
     }
 
     /// A copy of all decisions.

@@ -67,10 +67,10 @@ impl<S: Store> Core<S> {
             let is_open = unit.standing.let_go().is_none_or(|it| it.closed.is_none());
             let is_read = is_open && self.fresh_reading(unit).is_some();
             let is_in_force = unit.standing.not_in_force().is_none();
-            let is_settled = is_in_force && !self.actuator.is_writing(device);
+            let is_settled = is_in_force && !self.writer.account().is_writing(device);
             let is_known = is_read && is_settled && unit.device.range.known().is_some();
             let most = self.counts_with(device, unit);
-            let held = self.actuator.held(device).filter(|_| is_known);
+            let held = self.writer.account().held(device).filter(|_| is_known);
             held.map_or(most, |held| held.min(most))
         });
         caps.sum::<Watts>() + self.unmanaged_hold()
@@ -102,7 +102,7 @@ impl<S: Store> Core<S> {
     fn why_exceeded(&self, budget: Watts) -> String {
         let view = self.view();
         let is_movable = |device: usize| {
-            let target = self.actuator.target(device);
+            let target = self.writer.account().target(device);
             let unit = view.devices.get(device);
             unit.is_some_and(|unit| unit.movable(&view, target).is_some())
         };

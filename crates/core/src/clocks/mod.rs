@@ -597,7 +597,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let (address, degree) = (unit.address().to_owned(), unit.clocks.planned.degree());
-        let held = self.actuator.most_of(device);
+        let held = self.writer.account().most_of(device);
         let note = match degree > 1.0 {
             true => Note::warning(
                 EventKind::State,
@@ -635,7 +635,7 @@ impl<S: Store> Core<S> {
     /// all others would pay for its watts. Its GPU counts as an idle one.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
         let own = unit.limits(&self.config.caps);
-        let held = self.actuator.most_of(device).min(own.ceiling);
+        let held = self.writer.account().most_of(device).min(own.ceiling);
         let held = match (self.steers(), unit.base()) {
             (false, Some(base)) => held.min(base),
             _ => held,

@@ -43,9 +43,9 @@ impl<S: Store> Core<S> {
             self.note(note);
         }
         // A device whose write failed waits for its retry; a device that timed out was only no longer waited for.
-        let waits = self.actuator.is_writing(device) || self.waits_for_retry(device);
-        if !waits && self.actuator.has_failed(device) {
-            self.actuator.retry(device);
+        let waits = self.writer.account().is_writing(device) || self.waits_for_retry(device);
+        if !waits && self.writer.account().has_failed(device) {
+            self.writer.account_mut().retry(device);
         }
         match reply {
             Reply::Read(Ok(reading)) => self.has_read(device, asked, reading),
@@ -98,7 +98,7 @@ impl<S: Store> Core<S> {
         outcome: Result<Watts, PowerError>,
         by_hand: bool,
     ) {
-        let before = self.actuator.held(device);
+        let before = self.writer.account().held(device);
         if let Some(unit) = self.devices.get(device) {
             let called = (unit.address(), unit.name.as_str());
             self.writer
@@ -109,7 +109,7 @@ impl<S: Store> Core<S> {
             if by_hand {
                 self.wrote_by_hand(device, told);
             }
-            self.actuator.not_written(device);
+            self.writer.account_mut().not_written(device);
             return self.look_again(device, cap);
         }
         if let Ok(held) = outcome
@@ -118,7 +118,7 @@ impl<S: Store> Core<S> {
             if by_hand {
                 self.wrote_by_hand(device, told);
             }
-            self.actuator.written(device, None);
+            self.writer.account_mut().written(device, None);
             self.expect_late(device, wanted, false);
             self.tell_unexplained(device, wanted, held);
             return self.look_again(device, held);
@@ -127,8 +127,8 @@ impl<S: Store> Core<S> {
             Ok(held) => (Some(held), None),
             Err(error) => (None, Some(error)),
         };
-        let most = self.actuator.most_of(device);
-        let written = self.actuator.written(device, held);
+        let most = self.writer.account().most_of(device);
+        let written = self.writer.account_mut().written(device, held);
         self.doubt(device, most);
         match written {
             Written::Confirmed => self.confirmed(device, before, held),
@@ -211,14 +211,14 @@ impl<S: Store> Core<S> {
             unit.unbelieved.hears(seen, self.out.now());
             unit.answering.retries_at(self.out.now() + RETRY);
         }
-        self.actuator.suspect(device, seen);
+        self.writer.account_mut().suspect(device, seen);
         self.devices.want_read(device);
     }
 
     /// A reading is unlike all that is known: the device is read again at once. A device whose readings contradict
     /// each other counts with the most that it could hold, and fails if they go on to do so.
     fn disbelieve(&mut self, device: usize, cap: Watts, heard: Heard) {
-        self.actuator.suspect(device, cap);
+        self.writer.account_mut().suspect(device, cap);
         if let Heard::OtherwiseAgain(before) = heard {
             let cause = format!("it says {cap}, and said {before} just before");
             self.misread(device, cause);
@@ -233,7 +233,10 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        match (self.actuator.held(device), self.entry(unit.address())) {
+        match (
+            self.writer.account().held(device),
+            self.entry(unit.address()),
+        ) {
             (Some(held), _) => !held.is_same_cap(cap) && !self.is_rounded(device, cap),
             // A failed write has left the cap before it: nothing has moved.
             (None, Some(_)) if unit.was_read() && unit.reads(cap) => false,
@@ -251,7 +254,7 @@ impl<S: Store> Core<S> {
             .devices
             .get(device)
             .filter(|it| !it.standing.is_foreign());
-        let Some((unit, held)) = unit.zip(self.actuator.held(device)) else {
+        let Some((unit, held)) = unit.zip(self.writer.account().held(device)) else {
             return false;
         };
         let entry = self.entry(unit.address());
@@ -275,7 +278,7 @@ impl<S: Store> Core<S> {
         let lowered = before.is_none_or(|before| held < before);
         match unit.is_gpu() {
             true => unit.following.gpu_holds(held, lowered.then_some(until)),
-            false if !lowered && !self.actuator.is_doubted(device) => {
+            false if !lowered && !self.writer.account().is_doubted(device) => {
                 unit.following.stop_awaiting();
             }
             false if !lowered => unit.following.socket_holds_more(held),
@@ -417,7 +420,7 @@ impl<S: Store> Core<S> {
             return self.disbelieve(device, reading.cap, heard);
         }
         unit.unbelieved.settle();
-        if !self.actuator.has_failed(device) {
+        if !self.writer.account().has_failed(device) {
             unit.answering.has_read();
         }
         let last = unit.readings.comes(reading, asked, now);
@@ -426,7 +429,7 @@ impl<S: Store> Core<S> {
         let enforced = (asked, reading.enforced);
         self.writer
             .log_reading(device, called, enforced, &mut self.out);
-        let known = self.actuator.held(device);
+        let known = self.writer.account().held(device);
         // A failed write, or a predecessor's, was done after all: before it the device drew no more than the caps
         // that litd has found or written there.
         let unsure = self.devices.get(device).map(Unit::address);
@@ -439,7 +442,7 @@ impl<S: Store> Core<S> {
             // crash.
             _ if self.is_rounded(device, reading.cap) => self.journal_late(device, reading.cap),
             _ => {
-                self.actuator.observe(device, reading.cap);
+                self.writer.account_mut().observe(device, reading.cap);
                 if anew && self.begin_anew(device) {
                     self.devices.ask_anew(device);
                 }
@@ -470,8 +473,8 @@ impl<S: Store> Core<S> {
 
     /// A device holds another cap than litd knows of. `anew`: its energy counter says that it was reset.
     fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
-        let most = self.actuator.most_of(device);
-        self.actuator.observe(device, cap);
+        let most = self.writer.account().most_of(device);
+        self.writer.account_mut().observe(device, cap);
         self.cap_settles(device);
         // The present cap is judged from now on, not the one that an earlier reset had left.
         let unit = self.devices.get_mut(device);
@@ -627,7 +630,7 @@ impl<S: Store> Core<S> {
         };
         unit.begins_anew();
         let address = unit.address().to_owned();
-        self.actuator.retry(device);
+        self.writer.account_mut().retry(device);
         let text = "was reset after it had failed: it is litd's again";
         self.note(Note::info(EventKind::Fault, text).device(&address));
         self.standing_changed(device);

@@ -109,7 +109,7 @@ impl<S: Store> Core<S> {
 
     /// The cap that it holds is the new part's own, and nothing of the old part is to be restored.
     fn part_was_replaced(&mut self, device: usize, address: &str) {
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         if let Some(unit) = self.devices.get_mut(device) {
             unit.found = held;
         }

@@ -150,7 +150,7 @@ impl<S: Store> Core<S> {
         }
         let stopped = self.raises_stopped();
         let mut cancelled = Vec::new();
-        for (name, job) in &self.jobs {
+        for job in self.jobs.values() {
             if job.control.ask().is_none() {
                 continue;
             }
@@ -170,7 +170,7 @@ impl<S: Store> Core<S> {
                     unit.map(|unit| format!("{} throttles", unit.name))
                 }
             };
-            cancelled.extend(reason.map(|why| (name.clone(), why)));
+            cancelled.extend(reason.map(|why| (job.name.clone(), why)));
         }
         let any = !cancelled.is_empty();
         for (name, why) in cancelled {
@@ -189,9 +189,8 @@ impl<S: Store> Core<S> {
             return false;
         };
         let waits =
-            |job: &&Job| job.control.ask().is_some() && job.gpus().any(|gpu| self.rises(gpu));
-        let waiting = self.jobs.values().filter(waits);
-        let names: Vec<String> = waiting.map(|job| job.name.clone()).collect();
+            |job: &Job| job.control.ask().is_some() && job.gpus().any(|gpu| self.rises(gpu));
+        let names = self.jobs.that(waits);
         for name in &names {
             self.cancel_rises_of(name, &why);
         }
@@ -204,9 +203,9 @@ impl<S: Store> Core<S> {
             return false;
         };
         let floor = unit.limits(&self.config.caps).floor;
-        let most = self.actuator.most_of(device).max(floor);
-        let idle = !self.actuator.is_writing(device);
-        let target = self.actuator.target(device).filter(|_| idle);
+        let most = self.writer.account().most_of(device).max(floor);
+        let idle = !self.writer.account().is_writing(device);
+        let target = self.writer.account().target(device).filter(|_| idle);
         target.is_some_and(|target| target > most)
     }
 
@@ -216,7 +215,7 @@ impl<S: Store> Core<S> {
         };
         let most: Vec<Watts> = job
             .gpus()
-            .map(|device| self.actuator.most_of(device))
+            .map(|device| self.writer.account().most_of(device))
             .collect();
         let Some(job) = self.jobs.get_mut(name) else {
             return;

@@ -132,7 +132,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn note_failed(&mut self) {
         let is_bound = self.set_budget().is_some();
         for device in 0..self.devices.iter().count() {
-            let held = self.actuator.held(device);
+            let held = self.writer.account().held(device);
             let unit = self.devices.get(device);
             let is_kept_down =
                 is_bound && unit.is_some_and(|it| it.standing.is_faulty() && it.is_gpu());
@@ -159,8 +159,8 @@ impl<S: Store> Core<S> {
         for device in 0..self.devices.iter().count() {
             let now = self.now();
             let is_well = |unit: &Unit| {
-                let is_sure =
-                    !self.actuator.has_failed(device) && !unit.unbelieved.contradicts_itself();
+                let is_sure = !self.writer.account().has_failed(device)
+                    && !unit.unbelieved.contradicts_itself();
                 is_sure && unit.is_gpu() && self.obeys_again(unit)
             };
             let is_well = self.devices.get(device).is_some_and(is_well);

@@ -44,8 +44,8 @@ impl<S: Store> Core<S> {
     /// A device was lowered from `most`, whatever the outcome of the write. It counts with `most` until its power
     /// is within its present cap.
     pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
-        let held = self.actuator.held(device);
-        let held = held.unwrap_or_else(|| self.actuator.most_of(device));
+        let held = self.writer.account().held(device);
+        let held = held.unwrap_or_else(|| self.writer.account().most_of(device));
         let until = self.now() + seconds(self.config.caps.follow_seconds);
         // Releasing a device restores its cap at once, without waiting for the others' sensors.
         let undoing = self
@@ -64,13 +64,13 @@ impl<S: Store> Core<S> {
         }
         let socket = (!unit.is_gpu()).then_some(held);
         unit.following.doubts(socket, until);
-        self.actuator.doubt(device, most);
+        self.writer.account_mut().doubt(device, most);
         self.devices.want_read(device);
     }
 
     /// A reading may show that power is within the cap.
     pub(crate) fn check_doubt(&mut self, device: usize) {
-        let Some(held) = self.actuator.held(device) else {
+        let Some(held) = self.writer.account().held(device) else {
             return;
         };
         let Some(unit) = self.devices.get_mut(device) else {
@@ -87,7 +87,7 @@ impl<S: Store> Core<S> {
         let within = power.is_some_and(|power| power <= held * (1.0 + margin));
         if unit.is_gpu() && within {
             unit.following.believes();
-            self.actuator.believe(device);
+            self.writer.account_mut().believe(device);
         }
     }
 
@@ -96,7 +96,7 @@ impl<S: Store> Core<S> {
         if let Some(unit) = self.devices.get_mut(device) {
             unit.following.believes();
         }
-        self.actuator.believe(device);
+        self.writer.account_mut().believe(device);
     }
 
     /// A device that is back at its cap found, or above, pays for no raise, so its sensor is not waited for for
@@ -106,7 +106,10 @@ impl<S: Store> Core<S> {
         let now = self.now();
         let late = |unit: &Unit| unit.is_gpu() && unit.following.is_late(now);
         let is_low = |device: usize, unit: &Unit| {
-            let caps = [self.actuator.target(device), self.actuator.held(device)];
+            let caps = [
+                self.writer.account().target(device),
+                self.writer.account().held(device),
+            ];
             let lowest = caps.into_iter().flatten().reduce(Watts::min);
             let low = lowest.zip(unit.found).is_some_and(|(it, found)| it < found);
             low && (self.steers() || self.enforces())
@@ -126,11 +129,11 @@ impl<S: Store> Core<S> {
         let late = |&(device, unit): &(usize, &Unit)| {
             // A device that was raised again pays for no raise; nor does a failed one, which counts with what it
             // could hold.
-            let pays = self.actuator.is_doubted(device) && unit.standing.is_ours();
+            let pays = self.writer.account().is_doubted(device) && unit.standing.is_ours();
             pays && unit.following.is_late(self.now())
         };
         let (device, unit) = self.devices.iter().find(late)?;
-        let held = self.actuator.held(device).unwrap_or_default();
+        let held = self.writer.account().held(device).unwrap_or_default();
         let power = told(unit).map_or("does not tell its power".to_owned(), |power| {
             format!("draws {power:.0}")
         });
@@ -172,7 +175,7 @@ impl<S: Store> Core<S> {
     /// The cap that a device reads does not limit it. Until litd steers it again it counts with what it could hold
     /// before, or with its power if that is more, so that the others make room for it.
     fn not_in_force(&mut self, device: usize, why: &str) {
-        let counts = self.actuator.counts(device);
+        let counts = self.writer.account().counts(device);
         let Some(unit) = self.devices.get(device) else {
             return;
         };
@@ -189,7 +192,7 @@ impl<S: Store> Core<S> {
         let patience = seconds(self.config.caps.follow_seconds);
         let margin = self.config.caps.follow_margin;
         let touched = self.is_journaled(device);
-        let Some(held) = self.actuator.held(device) else {
+        let Some(held) = self.writer.account().held(device) else {
             return;
         };
         let Some(unit) = self.devices.get_mut(device) else {

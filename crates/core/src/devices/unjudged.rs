@@ -36,7 +36,7 @@ impl<S: Store> Core<S> {
                 let each = [self.once_reset(device), self.unread(device), as_faulty];
                 each.into_iter().flatten().reduce(Watts::max)
             });
-            self.actuator.judge(device, most);
+            self.writer.account_mut().judge(device, most);
         }
     }
 
@@ -63,7 +63,7 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device)?;
         let may_be_reset = self.may_be_reset(unit);
         let range = unit.device.range.last().filter(|_| may_be_reset)?;
-        let held = self.actuator.held(device).unwrap_or(Watts::ZERO);
+        let held = self.writer.account().held(device).unwrap_or(Watts::ZERO);
         Some(range.default.max(held))
     }
 

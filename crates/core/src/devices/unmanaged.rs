@@ -37,7 +37,7 @@ impl<S: Store> Core<S> {
             unit.standing.let_go().is_none()
                 && unit.landing.is_none()
                 && !matches!(unit.by_hand, ByHand::Asked(_))
-                && self.actuator.is_settled(device)
+                && self.writer.account().is_settled(device)
         };
         let authority = &self.authority;
         !authority.is_stopping()

@@ -113,10 +113,8 @@ impl<S: Store> Core<S> {
         let hello = group.as_ref().unwrap_or(whole);
         self.check_place(peer, hello, device)?;
         let gpus = self.devices.gpus().count();
-        let job = self
-            .jobs
-            .entry(hello.job.clone())
-            .or_insert_with(|| Job::new(hello, peer.uid, home, gpus, now));
+        let new = || Job::new(hello, peer.uid, home, gpus, now);
+        let job = self.jobs.joined(&hello.job, new);
         let Arrival {
             replaced,
             has_restarted: restarted,

@@ -437,7 +437,10 @@ impl<S: Store> Core<S> {
     /// keeps nothing of it: an administrator's "off" is no result.
     fn word_on(&mut self, whose: &Tenant, software: &str, job: &str) -> (Profiling, String) {
         match self.config.sampling.profiler {
-            UseOfProfilers::Auto => self.learned.profilers.tell(whose, software, job),
+            UseOfProfilers::Auto => {
+                let profilers = &mut self.jobs.learned_mut().profilers;
+                profilers.tell(whose, software, job)
+            }
             UseOfProfilers::Off => {
                 let why = "this node's litd.toml has sampling.profiler = \"off\"";
                 (Profiling::Wait, why.to_owned())
@@ -476,7 +479,7 @@ impl<S: Store> Core<S> {
     /// The results of profilers on this node.
     #[must_use]
     pub fn stacks(&self) -> Stacks {
-        self.learned.profilers.stacks()
+        self.jobs.learned().profilers.stacks()
     }
 
     /// Takes over results of another node.
@@ -489,7 +492,7 @@ impl<S: Store> Core<S> {
             )));
         }
         let seconds = self.out.unix_seconds();
-        let (good, off) = self.learned.profilers.import(stacks, seconds);
+        let (good, off) = self.jobs.learned_mut().profilers.import(stacks, seconds);
         self.save_learned();
         let left = stacks.good.len() + stacks.off.len() - good - off;
         let left = match left {
@@ -513,7 +516,7 @@ impl<S: Store> Core<S> {
         };
         let software = software.to_owned();
         let whose = self.tenant(session.peer().uid, session.home());
-        let profilers = &mut self.learned.profilers;
+        let profilers = &mut self.jobs.learned_mut().profilers;
         match notice.kind {
             NoticeKind::Unspecified => {}
             NoticeKind::ProfilingSafe => {

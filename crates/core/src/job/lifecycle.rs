@@ -240,7 +240,7 @@ impl<S: Store> Core<S> {
     }
 
     fn remains_to_give(&self, device: usize, unit: &Unit) -> Remains {
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         if self.is_moved(device) {
             let job = unit.usage.job().unwrap_or("another job");
             return Remains::Others(format!("is steered for {job}"));
@@ -268,7 +268,7 @@ impl<S: Store> Core<S> {
                 true => Remains::Open(format!("holds {held} as found, and is watched still")),
             },
             (Some(held), Some(found))
-                if self.actuator.is_settled(device) && self.set_budget().is_some() =>
+                if self.writer.account().is_settled(device) && self.set_budget().is_some() =>
             {
                 let budget = self.gpu_budget();
                 Remains::Others(format!(

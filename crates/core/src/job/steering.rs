@@ -48,7 +48,7 @@ impl<S: Store> Core<S> {
         };
         let obstacle = self.obstacle(job);
         // In warm-up there are no caps to keep, and after a change of budget fewer.
-        let harmed = self.trials.harm_to(&self.tenant_of(job)).is_some();
+        let harmed = self.authority.harm_to(&self.tenant_of(job)).is_some();
         let keeps = !harmed && self.lacks_let_go_only(job) && job.state() != Some(State::WarmUp);
         let Some(job) = self.jobs.get_mut(name) else {
             return;
@@ -197,17 +197,10 @@ impl<S: Store> Core<S> {
         self.plan_with(name, Start::Anew);
     }
 
-    /// The jobs that have a loop.
-    pub(crate) fn with_a_loop(&self) -> Vec<String> {
-        let jobs = self.jobs.values();
-        let looping = jobs.filter(|job| job.control.runs());
-        looping.map(|job| job.name.clone()).collect()
-    }
-
     /// Budget or policy have changed: every loop goes on under the new rules.
     pub(crate) fn replan_all(&mut self) {
         self.try_refused();
-        for name in self.with_a_loop() {
+        for name in self.jobs.with_a_loop() {
             self.plan_with(&name, Start::GoesOn);
         }
     }
@@ -275,7 +268,7 @@ impl<S: Store> Core<S> {
         let still = job
             .devices()
             .iter()
-            .all(|&device| self.actuator.is_settled(device) && !self.is_on_its_way(device));
+            .all(|&device| self.writer.account().is_settled(device) && !self.is_on_its_way(device));
         // While a trial holds other caps, the loop rests: it would take their effect for its own.
         let usable = still
             && !job.hearing.is_stale()
@@ -507,12 +500,11 @@ impl<S: Store> Core<S> {
             return;
         }
         let policy = job.permitted(asked);
-        let Some(hint) = self.learned.recall(&key, policy, seconds) else {
+        let hint = self.jobs.learned().recall(&key, policy, seconds);
+        let job = self.jobs.get_mut(name).filter(|job| job.control.runs());
+        let Some((job, hint)) = job.zip(hint) else {
             return;
         };
-        if !job.control.runs() {
-            return;
-        }
         // gpu-red leaves watts unused, and has learned how many.
         let caps = |budget: Watts| match policy {
             Policy::GpuRed => hint.caps(budget.min(hint.learned_budget)),
@@ -529,7 +521,7 @@ impl<S: Store> Core<S> {
 
     /// Why a job can't be steered: one of its GPUs may not be moved, or steering did harm.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
-        let harm = self.trials.harm_to(&self.tenant_of(job));
+        let harm = self.authority.harm_to(&self.tenant_of(job));
         harm.or_else(|| self.not_ours(job))
     }
 

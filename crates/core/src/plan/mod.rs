@@ -10,6 +10,7 @@ mod room;
 mod share;
 mod targets;
 mod view;
+mod waits;
 mod why;
 
 use litd_api::DeviceState;

@@ -97,7 +97,7 @@ impl<S: Store> Core<S> {
         };
         let cap = self.check_by_hand(device, asked)?;
         self.check_disk(device)?;
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return Err(problem("the device is gone"));
         };
@@ -194,7 +194,12 @@ impl<S: Store> Core<S> {
     /// the caps found is less. A CPU socket may get what the GPUs can do without.
     fn check_room(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
         // Lowering a cap is always allowed, whatever the others hold.
-        if self.actuator.held(device).is_some_and(|held| cap <= held) {
+        if self
+            .writer
+            .account()
+            .held(device)
+            .is_some_and(|held| cap <= held)
+        {
             return Ok(());
         }
         if !unit.is_gpu() {
@@ -209,7 +214,7 @@ impl<S: Store> Core<S> {
         let others = self.devices.gpus().filter(|&(other, _)| other != device);
         let most = |(other, unit): (usize, &Unit)| {
             let asked = unit.by_hand.asked().unwrap_or(Watts::ZERO);
-            self.actuator.most_of(other).max(asked)
+            self.writer.account().most_of(other).max(asked)
         };
         let others: Watts = others.map(most).sum();
         if others + cap > budget {
@@ -242,7 +247,7 @@ impl<S: Store> Core<S> {
     /// with.
     fn check_gpus_keep_theirs(&self, unit: &Unit, cap: Watts) -> Result<(), Problem> {
         let least = |(device, unit): (usize, &Unit)| {
-            let counts = self.actuator.counts(device);
+            let counts = self.writer.account().counts(device);
             match unit.is_ours() {
                 true => counts.min(unit.floor(&self.config.caps)),
                 false => counts,
@@ -282,8 +287,8 @@ impl<S: Store> Core<S> {
     /// Whether a device may hold a failed override.
     pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
         // A cap that is being written is not held yet.
-        let held = self.actuator.held(device);
-        let held = held.filter(|_| !self.actuator.is_writing(device));
+        let held = self.writer.account().held(device);
+        let held = held.filter(|_| !self.writer.account().is_writing(device));
         let held = held.zip(unit.back());
         matches!(unit.by_hand, ByHand::Failed(_))
             && !held.is_some_and(|(held, back)| held.is_same_cap(back))
@@ -326,8 +331,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn settle_by_hand(&mut self) {
         let mut settled = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
-            let held = self.actuator.held(device);
-            let held = held.filter(|_| !self.actuator.is_writing(device));
+            let held = self.writer.account().held(device);
+            let held = held.filter(|_| !self.writer.account().is_writing(device));
             let holds = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
             if unit.back().is_some_and(holds) {
                 unit.by_hand.seen_back(unit.readings.asked());
@@ -382,7 +387,7 @@ impl<S: Store> Core<S> {
         let now = self.now();
         let unit = self.devices.get_mut(device)?;
         let cap = unit.by_hand.fail(now, why)?;
-        if self.actuator.is_writing(device) {
+        if self.writer.account().is_writing(device) {
             self.journal_late(device, cap);
         }
         Some(cap)
@@ -400,7 +405,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let mut text = format!("setting {cap} by hand is given up: its client has gone");
-        if self.actuator.is_writing(device) {
+        if self.writer.account().is_writing(device) {
             text.push_str("; if its driver still sets it, the cap found is restored");
         }
         let unit = self.devices.get(device);

@@ -189,7 +189,7 @@ impl<S: Store> Core<S> {
         }
         let mut changed = false;
         for (device, unit) in self.devices.iter() {
-            let held = self.actuator.held(device);
+            let held = self.writer.account().held(device);
             changed |= self.condition.left_alone.follow(unit, held);
         }
         if changed {

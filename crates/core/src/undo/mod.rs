@@ -6,7 +6,6 @@ pub(crate) mod left_alone;
 pub(crate) mod predecessor;
 pub(crate) mod progress;
 pub(crate) mod release;
-pub(crate) mod waits;
 
 use litd_api::EventKind;
 use litd_policies::Policy;
@@ -49,7 +48,7 @@ impl<S: Store> Core<S> {
         for entry in recovered.entries {
             match self.devices.called(&entry.address) {
                 Some(device) => {
-                    self.actuator.expect(device, entry.most());
+                    self.writer.account_mut().expect(device, entry.most());
                     self.recover_device(device, &entry);
                 }
                 None => {
@@ -203,7 +202,7 @@ impl<S: Store> Core<S> {
     /// entry stays, so that the late cap is known as litd's and undone. `fails`: the write failed or was not done,
     /// and was not just replaced by a foreign cap.
     pub(crate) fn expect_late(&mut self, device: usize, wanted: Watts, fails: bool) {
-        self.actuator.straggles(device, wanted);
+        self.writer.account_mut().straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
             let until = self.out.now() + LATE;
@@ -281,7 +280,7 @@ impl<S: Store> Core<S> {
         for device in 0..self.devices.iter().count() {
             let unit = self.devices.get(device);
             let is_owed = unit.is_some_and(|unit| unit.standing.is_overwritten());
-            if let Some(held) = self.actuator.held(device).filter(|_| is_owed) {
+            if let Some(held) = self.writer.account().held(device).filter(|_| is_owed) {
                 self.journal_late(device, held);
             }
         }
@@ -290,12 +289,12 @@ impl<S: Store> Core<S> {
     /// A write of so long ago that it can't be done late any more is forgotten once the device was read since.
     pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
         if self.predecessor.has_landed(asked) {
-            self.actuator.expect_no_more(device);
+            self.writer.account_mut().expect_no_more(device);
         }
         if let Some(unit) = self.devices.get_mut(device) {
             unit.landing = unit.landing.take().filter(|late| !late.is_over(asked));
             if unit.landing.is_none() {
-                self.actuator.straggles_no_more(device);
+                self.writer.account_mut().straggles_no_more(device);
             }
         }
     }
@@ -313,7 +312,7 @@ impl<S: Store> Core<S> {
         };
         for (device, unit) in self.devices.iter() {
             if closed(unit) {
-                self.actuator.expect_no_more(device);
+                self.writer.account_mut().expect_no_more(device);
             }
         }
     }
@@ -440,7 +439,7 @@ impl<S: Store> Core<S> {
     /// entry stays in the journal, so that a late cap is undone at a stop, when litd takes the device again, or at
     /// the next start.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
-        let target = self.actuator.target(device);
+        let target = self.writer.account().target(device);
         match self.let_go_view(device, unit) {
             Some(view) => view.is_back_for_now(target),
             None => self.is_back_but_for_late(device, unit),
@@ -469,8 +468,8 @@ impl<S: Store> Core<S> {
     }
 
     fn reads_back(&self, device: usize, unit: &Unit) -> bool {
-        let settled = self.actuator.is_settled(device) && unit.answering.is_free();
-        let held = unit.found.zip(self.actuator.held(device));
+        let settled = self.writer.account().is_settled(device) && unit.answering.is_free();
+        let held = unit.found.zip(self.writer.account().held(device));
         settled && held.is_some_and(|(found, held)| found.is_same_cap(held))
     }
 
@@ -516,7 +515,7 @@ impl<S: Store> Core<S> {
         };
         let controller = job.control.controller();
         let moved = controller.is_some_and(|it| it.adjustments() > 0);
-        let caps = job.gpus().map(|device| self.actuator.held(device));
+        let caps = job.gpus().map(|device| self.writer.account().held(device));
         let Some(caps) = caps.collect::<Option<Vec<Watts>>>().filter(|_| moved) else {
             return;
         };
@@ -526,7 +525,11 @@ impl<S: Store> Core<S> {
             return;
         }
         let seconds = self.out.unix_seconds();
-        if !self.learned.remember(key, &caps, policy, seconds) {
+        if !self
+            .jobs
+            .learned_mut()
+            .remember(key, &caps, policy, seconds)
+        {
             return;
         }
         self.save_learned();
@@ -545,9 +548,10 @@ impl<S: Store> Core<S> {
             return;
         };
         let seconds = self.out.unix_seconds();
-        self.learned.unlearn(&key, learned_under, seconds);
+        let learned = self.jobs.learned_mut();
+        learned.unlearn(&key, learned_under, seconds);
         if let Some(own) = own {
-            self.learned.unlearn(&own, policy, seconds);
+            learned.unlearn(&own, policy, seconds);
         }
         let text = "the learned caps that it started from are forgotten: no job starts from them within 7 days";
         self.note(Note::info(EventKind::State, text).job(name));
@@ -567,7 +571,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn save_learned(&mut self) {
-        if let Err(error) = self.learned.save(self.writer.store_mut()) {
+        if let Err(error) = self.jobs.learned().save(self.writer.store_mut()) {
             self.out.error("learned", "");
             let text = format!("what was learned can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));

@@ -56,7 +56,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
-        let (now, held) = (self.now(), self.actuator.held(device));
+        let (now, held) = (self.now(), self.writer.account().held(device));
         let owed = self.may_open(device) || self.is_journaled(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -83,7 +83,7 @@ impl<S: Store> Core<S> {
         // back.
         unit.resets.stop_waiting();
         self.turn_away(device);
-        self.actuator.retry(device);
+        self.writer.account_mut().retry(device);
         // The cap is restored at once, without waiting for anybody's sensor.
         let gpus: Vec<usize> = self.devices.gpus().map(|(gpu, _)| gpu).collect();
         for gpu in gpus {
@@ -97,7 +97,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        let target = self.actuator.target(device);
+        let target = self.writer.account().target(device);
         let view = self.let_go_view(device, unit);
         view.is_none_or(|it| it.may_open(target))
     }
@@ -110,7 +110,7 @@ impl<S: Store> Core<S> {
             let_go.closed = Some(handles);
             let_go.unseen_since = Some(self.out.now());
             // A suspect reading will not be repeated: no undo waits for it any longer.
-            self.actuator.suspect_no_more(device);
+            self.writer.account_mut().suspect_no_more(device);
         }
     }
 
@@ -201,13 +201,13 @@ impl<S: Store> Core<S> {
         if !let_go.is_some_and(in_time) || self.authority.is_stopping() {
             return false;
         }
-        let is_unplanned = |most| self.actuator.most_of(device) < most;
+        let is_unplanned = |most| self.writer.account().most_of(device) < most;
         let most = self.once_reset(device);
-        most.is_some_and(|most| is_unplanned(most) || self.actuator.is_lowering())
+        most.is_some_and(|most| is_unplanned(most) || self.writer.account().is_lowering())
     }
 
     fn give_up_cap(&mut self, device: usize) {
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -268,8 +268,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn begin_anew_with(&mut self, devices: &[usize]) {
         for &device in devices {
             let journaled = self.is_journaled(device);
-            let held = self.actuator.held(device);
-            let writing = self.actuator.is_writing(device);
+            let held = self.writer.account().held(device);
+            let writing = self.writer.account().is_writing(device);
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
@@ -295,11 +295,11 @@ impl<S: Store> Core<S> {
                 // counts with the most that it could hold, and its range is read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
                     unit.readings.forget_last();
-                    self.actuator.forget(device);
+                    self.writer.account_mut().forget(device);
                 }
                 self.devices.ask_anew(device);
             }
-            self.actuator.retry(device);
+            self.writer.account_mut().retry(device);
             self.standing_changed(device);
         }
     }
@@ -329,7 +329,7 @@ impl<S: Store> Core<S> {
     }
 
     fn remains_open(&self, device: usize, unit: &Unit) -> Remains {
-        let owed = || owed(self.actuator.held(device), unit.found);
+        let owed = || owed(self.writer.account().held(device), unit.found);
         match (unit.standing.let_go(), unit.answering.doing()) {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
             (Some(LetGo { closed: Some(handles), .. }), _) => {

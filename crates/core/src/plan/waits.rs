@@ -2,21 +2,18 @@
 //! [`PATIENCE`] for it: a device that fails keeps no other one from the cap found, unless a budget that is in force
 //! leaves no room.
 
-use litd_api::EventKind;
+use litd_policies::Actuator;
 use litd_units::Nanos;
 
-use crate::core::Core;
-use crate::devices::Unit;
-use crate::plan::{DUST, Doing, Why};
-use crate::record::Note;
-use crate::store::Store;
+use crate::devices::{Devices, Unit};
+use crate::plan::{DUST, Doing, Targets, Why};
 
 /// How long devices whose caps are restored wait for others to be lowered. Less than a release may take.
 const PATIENCE: Nanos = Nanos(1_500_000_000);
 
 /// Whether restored caps wait for other devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Waits {
+pub(super) struct Waits {
     /// Since when; kept until nothing is above the caps found any more.
     since: Option<Nanos>,
     /// Whether it was reported that the others no longer wait.
@@ -25,56 +22,76 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// When the others stop waiting; `None` while none does.
-    pub fn until(self) -> Option<Nanos> {
+    fn until(self) -> Option<Nanos> {
         self.since.map(|since| since + PATIENCE)
     }
 
     /// Whether the others have waited long enough.
-    pub fn is_over(self, now: Nanos) -> bool {
+    fn is_over(self, now: Nanos) -> bool {
         self.until().is_some_and(|until| until <= now)
     }
 }
 
-impl<S: Store> Core<S> {
+impl Targets {
+    /// When the others stop waiting for restored caps; `None` while none does.
+    pub fn wait_until(&self) -> Option<Nanos> {
+        self.waits.until()
+    }
+
+    /// Whether the others have waited long enough for restored caps.
+    pub fn wait_is_over(&self, now: Nanos) -> bool {
+        self.waits.is_over(now)
+    }
+
     /// Looks at whether restored caps wait for other devices, after all writes that may go out have gone out.
-    pub(crate) fn look_at_waits(&mut self) {
-        let doing = self.targets.view().map(|view| view.doing);
-        let is_undoing = match doing {
+    pub fn look_at_waits(
+        &mut self,
+        devices: &Devices,
+        account: &Actuator,
+        is_budget_set: bool,
+        now: Nanos,
+    ) {
+        let is_undoing = match self.view().map(|view| view.doing) {
             Some(Doing::GivingBack) => true,
             // A budget that is in force is kept.
-            Some(Doing::Moving) => self.set_budget().is_none(),
+            Some(Doing::Moving) => !is_budget_set,
             _ => false,
         };
-        let is_above = self.actuator.most() > self.actuator.budget() + DUST;
-        let waits = is_undoing && self.devices.iter().any(|(it, unit)| self.waits(it, unit));
+        let is_above = account.most() > account.budget() + DUST;
+        let waits = |(device, unit)| self.waits_for_others(device, unit, account);
+        let waits = is_undoing && devices.iter().any(waits);
         match is_undoing && (waits || is_above && self.waits.since.is_some()) {
-            true => _ = self.waits.since.get_or_insert(self.out.now()),
+            true => _ = self.waits.since.get_or_insert(now),
             false => self.waits = Waits::default(),
         }
     }
 
     /// Whether a device could be raised to the cap found right now, but for others.
-    fn waits(&self, device: usize, unit: &Unit) -> bool {
-        let view = self.targets.view();
-        let is_moving = view.is_some_and(|view| view.doing == Doing::Moving);
+    fn waits_for_others(&self, device: usize, unit: &Unit, account: &Actuator) -> bool {
+        let is_moving = self.view().is_some_and(|view| view.doing == Doing::Moving);
         let is_restored = !is_moving || unit.standing.let_go().is_some();
-        let is_undo = is_restored && self.targets.why(device) == Some(Why::Found);
-        is_undo && self.actuator.is_held_up(device)
+        let is_undo = is_restored && self.why(device) == Some(Why::Found);
+        is_undo && account.is_held_up(device)
     }
 
-    /// Says once that devices which are not lowered are no longer waited for, and what they hold.
-    pub(crate) fn tell_waits(&mut self) {
-        if self.waits.is_told || !self.waits.is_over(self.now()) {
-            return;
+    /// That devices which are not lowered are no longer waited for, and what they hold: to be said once.
+    pub fn waited_in_vain(
+        &mut self,
+        devices: &Devices,
+        account: &Actuator,
+        now: Nanos,
+    ) -> Option<String> {
+        if self.waits.is_told || !self.waits.is_over(now) {
+            return None;
         }
         self.waits.is_told = true;
-        let above = self.devices.iter().filter_map(|(device, unit)| {
-            let (most, found) = (self.actuator.counts(device), unit.back()?);
+        let above = devices.iter().filter_map(|(device, unit)| {
+            let (most, found) = (account.counts(device), unit.back()?);
             let name = &unit.name;
             (most > found + DUST).then(|| format!("{name} may hold {most}, and {found} was found"))
         });
         let above: Vec<String> = above.collect();
-        let text = match above.is_empty() {
+        Some(match above.is_empty() {
             true => "the caps found are restored without waiting for other devices any longer"
                 .to_owned(),
             false => format!(
@@ -82,28 +99,31 @@ impl<S: Store> Core<S> {
                 above.join(", "),
                 PATIENCE.as_secs_f64()
             ),
-        };
-        self.note(Note::warning(EventKind::Restore, text));
+        })
     }
 
     /// Why a cap that is to be restored is not yet, in words; `None` where it is, or nothing hinders that.
-    pub(crate) fn why_not_restored(&self, device: usize) -> Option<String> {
-        let unit = self.devices.get(device)?;
-        let is_undo = self.targets.why(device) == Some(Why::Found);
-        let found = self.targets.planned(device).filter(|_| is_undo)?;
-        let held = self.actuator.held(device);
-        let fails = self.actuator.has_failed(device) || unit.answering.failures() > 0;
+    pub fn why_not_restored(
+        &self,
+        device: usize,
+        unit: &Unit,
+        account: &Actuator,
+    ) -> Option<String> {
+        let is_undo = self.why(device) == Some(Why::Found);
+        let found = self.planned(device).filter(|_| is_undo)?;
+        let held = account.held(device);
+        let fails = account.has_failed(device) || unit.answering.failures() > 0;
         let is_back = held.is_some_and(|held| held.is_same_cap(found));
         let why = match unit.answering.is_overdue() {
             _ if is_back => return None,
             true => "its driver does not answer",
             false if fails => "its driver fails",
-            false if self.waits(device, unit) => "others are lowered first",
+            false if self.waits_for_others(device, unit, account) => "others are lowered first",
             false => return None,
         };
         Some(format!(
             "the cap found is not restored yet: {why}; it may hold {}, and {found} was found",
-            self.actuator.most_of(device)
+            account.most_of(device)
         ))
     }
 }
