@@ -198,7 +198,7 @@ impl<S: Store> Core<S> {
                 }
             }
         };
-        let unmanaged = self.each_unmanaged().map(|most| (most, most));
+        let unmanaged = self.devices.each_unmanaged().map(|most| (most, most));
         Bounds::of(self.devices.gpus().map(limits).chain(unmanaged))
     }
 

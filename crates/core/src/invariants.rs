@@ -118,9 +118,9 @@ impl<S: Store> Core<S> {
             return Ok(());
         };
         let is = |known: Watts| known.is_same_cap(cap);
-        let entry = self.entry(unit.address());
+        let entry = self.writer.entry(unit.address());
         // An override that took too long is given up, and may still be done.
-        let known = self.is_by_hand(device, cap)
+        let known = self.devices.is_by_hand(device, cap)
             || unit.by_hand.has_failed_at(cap)
             || unit.back().is_some_and(is)
             || unit.found.is_some_and(is)

@@ -17,6 +17,7 @@
 //! - `clocks`: those that jobs ask for, and the caps that these need;
 //! - `node`: its power by its BMC, and other programs that set caps here;
 //! - `view`, `plan`, `reason`: the plain value that targets are worked out from, by a pure function, and why;
+//! - `facts`: what follows from the state of these, for all that decide or tell;
 //! - `caps`, `ramp`, `writer`: when targets are worked out and written, how fast they rise, the journal and the audit
 //!   log, which know of every write before it happens;
 //! - `undo`: caps that a predecessor left, that are released, that an administrator sets, or that stay;
@@ -36,6 +37,7 @@ pub mod config;
 mod core;
 mod devices;
 pub mod event;
+mod facts;
 mod hooks;
 mod invariants;
 mod job;

@@ -167,8 +167,9 @@ impl<S: Store> Core<S> {
         let held = self.writer.account().held(device);
         let from = held.unwrap_or_else(|| self.writer.account().most_of(device));
         let is_left = self.authority.is_leaving() || self.devices.is_released(device);
-        let at_once =
-            is_left || self.is_by_hand(device, target) || self.goes_back_unrecorded(unit, target);
+        let at_once = is_left
+            || self.devices.is_by_hand(device, target)
+            || self.goes_back_unrecorded(unit, target);
         (target > from && !at_once).then(|| Climb {
             device,
             from,

@@ -5,20 +5,16 @@ use litd_api::{
     NodeStatus, RankStatus, Status,
 };
 use litd_policies::{Controller, Policy, State};
-use litd_power::Reading;
 use litd_traces::live::Shows;
-use litd_units::{Nanos, Watts};
+use litd_units::Nanos;
 
-use crate::core::{Core, seconds};
+use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::limits::limiter;
 use crate::devices::standing::Standing;
 use crate::job::Job;
 use crate::job::roster::Rank;
 use crate::store::Store;
-
-/// How old a reading may be, beyond the time that drivers may take: one round, and some more.
-const STALE: Nanos = Nanos(2_000_000_000);
 
 impl<S: Store> Core<S> {
     /// The state now.
@@ -31,7 +27,7 @@ impl<S: Store> Core<S> {
             },
             hostname: String::new(),
             uptime_seconds: (self.now() - self.rounds.started()).as_secs_f64(),
-            simulated: self.is_simulated(),
+            simulated: self.devices.is_simulated(),
             node: self.node_status(),
             gpus: self.gpus_status(),
             devices: self
@@ -45,15 +41,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether the hardware is a simulation.
-    pub(crate) fn is_simulated(&self) -> bool {
-        let simulated = |(_, unit): (usize, &Unit)| unit.backend() == "simulated";
-        self.devices.iter().any(simulated)
-    }
-
     fn node_status(&self) -> NodeStatus {
         let policy = self.policy();
-        let (mode, mode_reason) = self.mode_and_why();
+        let (mode, mode_reason) = self.authority.rule(&self.config);
         NodeStatus {
             mode: match policy {
                 Policy::Observe if mode == Mode::Steer => Mode::Observe,
@@ -64,7 +54,7 @@ impl<S: Store> Core<S> {
             policy: policy.name().to_owned(),
             harm: self.authority.harm(),
             yielded: self.has_yielded(),
-            unmanaged: self.unmanaged().iter().cloned().collect(),
+            unmanaged: self.devices.unmanaged().iter().cloned().collect(),
             power: self.node_told(),
             summary: self.summary(),
         }
@@ -80,33 +70,17 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The watts that CPU sockets lend: how far they are below their limits found, where a job counts on that.
-    pub(crate) fn lent(&self) -> Watts {
-        if self.jobs.values().all(|job| job.control.cpus().is_empty()) {
-            return Watts::ZERO;
-        }
-        let lent = |(device, unit)| {
-            let held = self.writer.account().held(device)?;
-            Some(self.came_with(device, unit) - held)
-        };
-        let lent: Watts = self.devices.cpus().filter_map(lent).sum();
-        lent.max(Watts::ZERO)
-    }
-
-    /// A device's last reading, unless it is too old to say anything about now.
-    pub(crate) fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
-        let patience = seconds(self.config.caps.answer_seconds) + STALE;
-        unit.readings.fresh(patience, self.now())
-    }
-
     fn summary(&self) -> String {
         if self.authority.is_stopping() {
-            return match self.holds() {
+            return match self.authority.holds(&self.config) {
                 true => "stopping: caps go where the safe budget allows".to_owned(),
                 false => "stopping: caps are restored".to_owned(),
             };
         }
-        if let (true, Err(why)) = (self.authority.is_off(), self.check_mode()) {
+        if let (true, Err(why)) = (
+            self.authority.is_off(),
+            self.authority.check_mode(&self.config),
+        ) {
             return match self.not_held() {
                 Some(not_held) => format!("{why}; {not_held}"),
                 None => why,
@@ -139,7 +113,7 @@ impl<S: Store> Core<S> {
         if self.authority.harm().is_some() {
             text.push_str(", but for users whose jobs that made slower");
         }
-        match self.unmanaged().len() {
+        match self.devices.unmanaged().len() {
             0 => {}
             1 => text.push_str(", 1 GPU is not litd's"),
             gpus => text.push_str(&format!(", {gpus} GPUs are not litd's")),
@@ -170,7 +144,7 @@ impl<S: Store> Core<S> {
         let is_unread = unit
             .standing
             .let_go()
-            .is_some_and(|it| it.closed.is_some() || !self.is_journaled(device));
+            .is_some_and(|it| it.closed.is_some() || !self.writer.is_journaled(device));
         let reading = self.fresh_reading(unit).filter(|_| !is_unread);
         let reading = reading.unwrap_or_default();
         let limits = unit.limits(&self.config.caps);

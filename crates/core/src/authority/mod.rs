@@ -6,6 +6,7 @@ pub(crate) mod admin;
 pub(crate) mod exit;
 pub(crate) mod harm;
 pub(crate) mod over_budget;
+mod promise;
 pub(crate) mod rollout;
 pub(crate) mod stopping;
 
@@ -20,6 +21,7 @@ use crate::authority::stopping::Stopping;
 use crate::budget::check_number;
 use crate::config::{Config, Rollout};
 use crate::core::seconds;
+use crate::devices::Unit;
 use crate::hooks::tenant::Tenant;
 
 /// A lease that was granted.
@@ -127,6 +129,25 @@ impl Authority {
         }
     }
 
+    /// The mode that is in force under a configuration, without the reason.
+    pub fn mode(&self, config: &Config) -> Mode {
+        self.rule(config).0
+    }
+
+    /// Whether caps may be moved in this mode; if not, why, in words.
+    pub fn check_mode(&self, config: &Config) -> Result<(), String> {
+        let (mode, why) = self.rule(config);
+        let why = why.unwrap_or_else(|| {
+            let mode = mode.name();
+            format!("set `mode = \"on\"` instead of \"{mode}\" in its configuration and reload it")
+        });
+        match mode {
+            Mode::Steer => Ok(()),
+            Mode::Off => Err(format!("litd is off: {why}")),
+            Mode::Observe | Mode::Canary => Err(format!("litd only observes: {why}")),
+        }
+    }
+
     fn as_canary(&self, rollout: &Rollout) -> Rule {
         let node = match rollout.node.as_str() {
             "" => &self.host,
@@ -196,6 +217,24 @@ impl Authority {
     /// Whether litd is stopping or off, so that caps have to become what stays without litd.
     pub fn is_leaving(&self) -> bool {
         self.is_stopping() || self.is_off
+    }
+
+    /// Whether caps are to stay within the safe budget now that litd leaves.
+    pub fn holds(&self, config: &Config) -> bool {
+        self.is_leaving() && config.caps.budget_on_exit().is_some()
+    }
+
+    /// Whether a device was released only because litd is off, and is to stay within the safe budget: nobody else
+    /// owns its cap.
+    pub fn is_held_off(&self, unit: &Unit, config: &Config) -> bool {
+        unit.standing.let_go().is_some_and(|it| it.held) && self.holds(config)
+    }
+
+    /// Whether a device was read since litd began to stop, if it has: an older reading may miss somebody else's
+    /// change.
+    pub fn is_fresh(&self, unit: &Unit) -> bool {
+        let since = self.stopping.since();
+        since.is_none_or(|since| unit.readings.asked() >= since)
     }
 
     /// A look at whether the GPUs' caps exceed the budget that was set or, while litd is off, the safe budget that it

@@ -120,7 +120,8 @@ impl<S: Store> Core<S> {
         };
         let mut others: Vec<String> = immovable.map(named).collect();
         others.extend(
-            self.unmanaged()
+            self.devices
+                .unmanaged()
                 .iter()
                 .map(|address| format!("{address} (came up after the start)")),
         );
@@ -145,7 +146,7 @@ impl<S: Store> Core<S> {
     /// The same in short, for status, while litd is off and a safe budget that it holds is not kept.
     pub(crate) fn not_held(&self) -> Option<String> {
         let is_told = self.authority.is_off() && self.authority.is_exceeded();
-        let budget = self.budget_on_exit().filter(|_| is_told)?;
+        let budget = self.config.caps.budget_on_exit().filter(|_| is_told)?;
         let (text, held) = (self.not_kept(budget), self.caps_on_gpus());
         Some(format!("{text}: the GPUs may hold {held}"))
     }

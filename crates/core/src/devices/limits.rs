@@ -7,6 +7,7 @@ use litd_power::{Reading, Throttle};
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
+use crate::devices::Unit;
 use crate::job::Job;
 use crate::node::supply::BRAKE;
 use crate::record::Note;
@@ -121,13 +122,13 @@ impl<S: Store> Core<S> {
 
     /// Why no cap of the node may be raised now, if so. Caps found are still restored.
     pub(crate) fn raises_stopped(&self) -> Option<String> {
-        if let Some(unit) = self.foreign_device() {
+        if let Some(unit) = self.devices.foreign() {
             return Some(format!(
                 "somebody else set the cap of {0}; `litctl resume {0}` ends that",
                 unit.name
             ));
         }
-        self.unjudged().or_else(|| self.short_of_power())
+        self.devices.unjudged().or_else(|| self.short_of_power())
     }
 
     /// Why the node has no more power to give now, if so: its supplies are short, or were a minute ago.
@@ -139,6 +140,27 @@ impl<S: Store> Core<S> {
         let name = self.devices.get(device).map(|unit| unit.name.as_str());
         let name = name.unwrap_or_default();
         Some(format!("the power brake was pulled on {name}"))
+    }
+
+    /// A device whose power has not followed its cap in time: no raise waits for it any longer.
+    pub(crate) fn unfollowed(&self) -> Option<String> {
+        let late = |&(device, unit): &(usize, &Unit)| {
+            // A device that was raised again pays for no raise; nor does a failed one, which counts with what it
+            // could hold.
+            let pays = self.writer.account().is_doubted(device) && unit.standing.is_ours();
+            pays && unit.following.is_late(self.now())
+        };
+        let (device, unit) = self.devices.iter().find(late)?;
+        let held = self.writer.account().held(device).unwrap_or_default();
+        let power = unit
+            .told_power()
+            .map_or("does not tell its power".to_owned(), |power| {
+                format!("draws {power:.0}")
+            });
+        Some(format!(
+            "{} {power} and its cap was lowered to {held:.0} {:.0} s ago",
+            unit.name, self.config.caps.follow_seconds
+        ))
     }
 
     /// Cancels raises that may no longer be made: of a GPU that throttles by now, and all of them where raises

@@ -9,11 +9,9 @@ use litd_units::Watts;
 
 use crate::core::{Core, SLOW};
 use crate::devices::Unit;
-use crate::devices::hardware::FAILURES;
 use crate::devices::range::Range;
 use crate::journal::Entry;
 use crate::record::Note;
-use crate::rounds::TELEMETRY;
 use crate::store::Store;
 use crate::undo::release::LetGo;
 
@@ -48,7 +46,7 @@ impl<S: Store> Core<S> {
         let is_unseen = |it: LetGo| {
             let since = it.unseen_since.is_some_and(|at| unit.readings.asked() < at);
             // At a stop it is opened once more: a reading since then makes its cap known.
-            let unread = it.closed.is_some() || since || !self.is_fresh(unit);
+            let unread = it.closed.is_some() || since || !self.authority.is_fresh(unit);
             (!it.held || unit.is_forgetful()) && (unread || !self.may_open(device))
         };
         let counts = unit.is_gpu() && unit.standing.let_go().is_some_and(is_unseen);
@@ -67,33 +65,12 @@ impl<S: Store> Core<S> {
         Some(range.default.max(held))
     }
 
-    /// Whether litd has just started, or has just begun to stop and has to share out the safe budget, and devices
-    /// that answer are still being read.
-    pub(crate) fn is_looking_round(&self) -> bool {
-        let holds = self.authority.stopping().since().filter(|_| self.holds());
-        let since = holds.unwrap_or(self.rounds.started());
-        let unread = |(device, unit): (usize, &Unit)| {
-            let told = unit.device.range.known().is_some();
-            let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));
-            told && !read && unit.answering.failures() == 0 && self.may_open(device)
-        };
-        self.now() < since + TELEMETRY && self.devices.iter().any(unread)
-    }
-
     /// Whether a device's last reading is not believed and no other reading will soon decide: it contradicts the
     /// one before, or none has come since.
     fn is_incredible(&self, unit: &Unit) -> bool {
         let since = unit.unbelieved.since();
         unit.unbelieved.contradicts_itself()
             || since.is_some_and(|since| self.now() >= since + SLOW)
-    }
-
-    /// Whether it is no use to wait until a device can be judged: its driver does not tell its range, or has
-    /// failed to read it, or takes too long.
-    pub(crate) fn is_beyond_judging(&self, unit: &Unit) -> bool {
-        let unread = !unit.was_read()
-            && (unit.answering.failures() >= FAILURES || unit.answering.is_overdue());
-        unread || unit.device.range.known().is_none()
     }
 
     /// The most that a device could hold, whatever its driver says now: the largest of the caps in the undo
@@ -104,7 +81,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return Watts::ZERO;
         };
-        let entry = self.entry(unit.address());
+        let entry = self.writer.entry(unit.address());
         let journaled = entry.map(Entry::most);
         let last = unit.device.range.last();
         let peers = self.highest_of_peers(unit);
@@ -139,7 +116,7 @@ impl<S: Store> Core<S> {
     /// that (a GPU of a job, asked regularly whether it is still divided as before), it is asked once more, in a
     /// second, and nothing is written meanwhile.
     pub(crate) fn range_refused(&mut self, device: usize, error: &PowerError) {
-        self.count_error(device, error);
+        self.devices.count_error(device, error, &mut self.out);
         match self.devices.get_mut(device) {
             Some(unit) if !unit.device.range.is_open() => unit.device.range.ask_anew(),
             _ => self.range_doubted(device, &error.to_string()),
@@ -180,21 +157,5 @@ impl<S: Store> Core<S> {
         );
         let note = Note::warning(EventKind::Fault, text).device(unit.address());
         self.note(note);
-    }
-
-    /// Why no cap may rise, if a GPU can't be judged. Released GPUs don't count.
-    pub(crate) fn unjudged(&self) -> Option<String> {
-        let told = |unit: &Unit| unit.device.range.known().is_some();
-        let judged = |unit: &Unit| told(unit) && unit.found.is_some();
-        let mut units = self.devices.gpus().map(|(_, unit)| unit);
-        let unit = units.find(|unit| unit.standing.let_go().is_none() && !judged(unit))?;
-        let what = match told(unit) {
-            true => "what its cap is",
-            false => "what its cap may be",
-        };
-        Some(format!(
-            "the driver of {0} does not say {what}; `litctl release --gpu {0}` ends that",
-            unit.name
-        ))
     }
 }

@@ -472,7 +472,8 @@ impl<S: Store> Core<S> {
                 profiling,
                 profiling_reason,
             };
-            self.send(id, &ToHook::Welcome(welcome));
+            self.hooks
+                .send(id, &ToHook::Welcome(welcome), &mut self.out);
         }
     }
 
@@ -493,7 +494,8 @@ impl<S: Store> Core<S> {
         }
         let seconds = self.out.unix_seconds();
         let (good, off) = self.jobs.learned_mut().profilers.import(stacks, seconds);
-        self.save_learned();
+        self.jobs
+            .save_learned(self.writer.store_mut(), &mut self.out);
         let left = stacks.good.len() + stacks.off.len() - good - off;
         let left = match left {
             0 => String::new(),
@@ -524,7 +526,8 @@ impl<S: Store> Core<S> {
                 let seconds = self.out.unix_seconds();
                 if notice.samples >= ENOUGH_SAMPLES && profilers.is_good(&whose, &software, seconds)
                 {
-                    self.save_learned();
+                    self.jobs
+                        .save_learned(self.writer.store_mut(), &mut self.out);
                 }
             }
             NoticeKind::ProfilingOff => {
@@ -539,7 +542,8 @@ impl<S: Store> Core<S> {
                 let text =
                     format!("the profiler is not used here any more {whose} with {software}");
                 self.note(Note::warning(EventKind::Job, text).job(job));
-                self.save_learned();
+                self.jobs
+                    .save_learned(self.writer.store_mut(), &mut self.out);
             }
         }
     }

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use litd_api::EventKind;
 use litd_trial::Report;
 
 use crate::hooks::owners::Owners;
 use crate::job::Job;
 use crate::learned::Learned;
+use crate::outbox::Outbox;
 use crate::record::Note;
+use crate::store::Store;
 use crate::trial::Run;
 
 /// All jobs.
@@ -98,6 +101,15 @@ impl Jobs {
         &mut self.learned
     }
 
+    /// Keeps what was learned for the next litd.
+    pub fn save_learned(&self, store: &mut impl Store, out: &mut Outbox) {
+        if let Err(error) = self.learned.save(store) {
+            out.error("learned", "");
+            let text = format!("what was learned can't be kept: {error}");
+            out.note(Note::warning(EventKind::Fault, text));
+        }
+    }
+
     /// The trial under way.
     pub fn trial(&self) -> Option<&Run> {
         self.trial.as_ref()
@@ -130,7 +142,6 @@ impl Jobs {
 
 #[cfg(test)]
 mod tests {
-    use litd_api::EventKind;
     use litd_proto::Hello;
     use litd_units::Nanos;
 

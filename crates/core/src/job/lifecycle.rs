@@ -143,7 +143,7 @@ impl<S: Store> Core<S> {
             // Restoring waits for no GPU's sensor: these GPUs have stopped drawing power for the job.
             let idle = |unit: &Unit| unit.is_gpu() && unit.usage.job().is_none();
             if self.devices.get(device).is_some_and(idle) {
-                self.believe(device);
+                self.writer.believe(device, &mut self.devices);
             }
         }
         let nothing = devices.is_empty() && !known;
@@ -245,7 +245,7 @@ impl<S: Store> Core<S> {
             let job = unit.usage.job().unwrap_or("another job");
             return Remains::Others(format!("is steered for {job}"));
         }
-        if self.may_be_locked(unit) {
+        if self.writer.may_be_locked(unit) {
             return Remains::Open("its clocks are not free yet".to_owned());
         }
         match (held, unit.found) {
@@ -253,20 +253,21 @@ impl<S: Store> Core<S> {
                 Remains::Others("holds what somebody else has set".to_owned())
             }
             (_, None) => Remains::Others("its cap was never read, nor set".to_owned()),
-            (Some(held), Some(found)) if held.is_same_cap(found) => match self.is_journaled(device)
-            {
-                false if unit.clocks.lock.is_free_for_now() => Remains::Others(format!(
-                    "holds {held} as found and its clocks are free, but a lock of them that failed may be done after \
+            (Some(held), Some(found)) if held.is_same_cap(found) => {
+                match self.writer.is_journaled(device) {
+                    false if unit.clocks.lock.is_free_for_now() => Remains::Others(format!(
+                        "holds {held} as found and its clocks are free, but a lock of them that failed may be done after \
                      that: they are freed once more {}",
-                    match unit.usage.has_opted_out() {
-                        true => "when no job that opted out has it any more",
-                        false => "within half a minute",
-                    }
-                )),
-                false => Remains::Nothing,
-                // A late write of a dead daemon may still turn up, for some seconds.
-                true => Remains::Open(format!("holds {held} as found, and is watched still")),
-            },
+                        match unit.usage.has_opted_out() {
+                            true => "when no job that opted out has it any more",
+                            false => "within half a minute",
+                        }
+                    )),
+                    false => Remains::Nothing,
+                    // A late write of a dead daemon may still turn up, for some seconds.
+                    true => Remains::Open(format!("holds {held} as found, and is watched still")),
+                }
+            }
             (Some(held), Some(found))
                 if self.writer.account().is_settled(device) && self.set_budget().is_some() =>
             {

@@ -29,6 +29,7 @@ use crate::trial::{HeldOut, Lab};
 mod all;
 mod departures;
 mod job_loop;
+mod learning;
 mod samples;
 mod watch;
 

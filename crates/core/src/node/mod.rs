@@ -306,7 +306,7 @@ impl<S: Store> Core<S> {
         let drawings = self.drawings();
         let each = drawings.keys().filter_map(|&device| {
             let unit = self.devices.get(device)?;
-            let entry = self.entry(unit.address()).map(Entry::most);
+            let entry = self.writer.entry(unit.address()).map(Entry::most);
             let caps = [unit.found, entry].into_iter().flatten();
             Some(caps.fold(self.writer.account().counts(device), Watts::max))
         });
@@ -513,7 +513,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a CPU socket's limit was not read yet, and is to be.
     fn is_read_soon(&self, (device, unit): (usize, &Unit)) -> bool {
-        !unit.was_read() && self.may_open(device) && !self.is_beyond_judging(unit)
+        !unit.was_read() && self.may_open(device) && !unit.is_beyond_judging()
     }
 
     /// The sum of the GPUs' floors, which the node's budget does not go below.

@@ -10,8 +10,9 @@ mod hold_out;
 mod lab;
 mod meter;
 mod run;
+mod told;
 
-use litd_api::{EventKind, Trials as Told};
+use litd_api::EventKind;
 use litd_trial::Report;
 use litd_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -77,40 +78,6 @@ impl<S: Store> Core<S> {
             let text = format!("the trial's report can't be kept: {error}");
             self.note(Note::warning(EventKind::Fault, text));
         }
-    }
-
-    /// Trials and the hold-out, for `litctl trial`.
-    #[must_use]
-    pub fn trials(&self) -> Told {
-        let running = self.jobs.trial().map(|run| self.report_of(run));
-        let jobs = self.jobs.values();
-        Told {
-            report: running.or_else(|| self.jobs.tried().cloned()),
-            hold_outs: jobs.filter_map(|job| self.hold_out_status(job)).collect(),
-            harm: self.authority.harm(),
-        }
-    }
-
-    /// How a trial or the hold-out holds a job's caps now, in words.
-    pub(crate) fn trial_words(&self, job: &Job) -> Option<String> {
-        let run = self.jobs.trial();
-        if let Some(run) = run.filter(|run| run.report().job == job.name) {
-            let report = self.report_of(run);
-            return Some(match report.now.is_empty() {
-                true => format!("trial waits: {}", report.why),
-                false => format!("trial: {}", report.now),
-            });
-        }
-        job.lab?;
-        let out = self.hold_out_status(job)?;
-        Some(format!("hold-out: {}", out.now))
-    }
-
-    /// The round of trials, once a second.
-    pub(crate) fn check_trials(&mut self) {
-        self.raise_labs();
-        self.check_run();
-        self.check_hold_outs();
     }
 
     /// A rank reports how long an iteration took.

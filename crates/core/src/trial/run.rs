@@ -88,7 +88,7 @@ impl<S: Store> Core<S> {
         let about = About {
             job: name.clone(),
             policy: self.policy().name().to_owned(),
-            simulated: self.is_simulated(),
+            simulated: self.devices.is_simulated(),
             gpus: job.map_or(0, |job| job.ranks.len() as u32),
             prices: self.config.prices.known(),
             started_unix,
@@ -134,7 +134,7 @@ impl<S: Store> Core<S> {
     }
 
     fn check_steering(&self) -> Result<(), Problem> {
-        self.check_mode().map_err(|why| {
+        self.authority.check_mode(&self.config).map_err(|why| {
             problem(format!(
                 "{why}; so there are no balanced caps to try. `litctl trial start --aa` tries the measurement without moving any cap"
             ))

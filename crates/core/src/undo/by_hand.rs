@@ -91,7 +91,7 @@ impl<S: Store> Core<S> {
         name: &str,
         asked: Watts,
     ) -> Result<String, Problem> {
-        let devices = self.named(Some(name))?;
+        let devices = self.devices.named(Some(name))?;
         let [device] = devices[..] else {
             return Err(problem("name one device"));
         };
@@ -123,7 +123,7 @@ impl<S: Store> Core<S> {
     /// While the journal can't be written no cap is changed but to undo, and an override is no exception: whether the
     /// disk still takes an entry of this device is tried, and the entry crossed out again.
     fn check_disk(&mut self, device: usize) -> Result<(), Problem> {
-        let found = self.unrecorded([device].into_iter());
+        let found = self.writer.unrecorded([device].into_iter(), &self.devices);
         self.writer.try_journal(&found, &mut self.out);
         if self.writer.journal_trouble().is_none() {
             for it in found {
@@ -166,7 +166,7 @@ impl<S: Store> Core<S> {
                  all caps back, as far as a budget lets it"
             )));
         }
-        if self.is_journaled(device) || asked_for {
+        if self.writer.is_journaled(device) || asked_for {
             return Err(problem(match self.set_budget() {
                 Some(budget) => format!(
                     "the cap of {name} is litd's to keep a budget of {budget} with: raise that \
@@ -268,7 +268,7 @@ impl<S: Store> Core<S> {
     /// The state of an override: `None` while it is under way, then the cap held or why it failed.
     #[must_use]
     pub fn outcome_by_hand(&self, name: &str) -> Option<Result<Watts, String>> {
-        let devices = self.named(Some(name)).ok()?;
+        let devices = self.devices.named(Some(name)).ok()?;
         let unit = self.devices.get(*devices.first()?)?;
         Some(match (&unit.by_hand, unit.found) {
             (ByHand::Asked(_), _) => return None,
@@ -276,31 +276,6 @@ impl<S: Store> Core<S> {
             (ByHand::Settled, Some(found)) => Ok(found),
             (ByHand::Settled, None) => Err("its cap is not known".to_owned()),
         })
-    }
-
-    /// Whether any job's loop moves a device's cap now.
-    pub(crate) fn is_moved(&self, device: usize) -> bool {
-        let ours = self.devices.get(device).is_some_and(Unit::is_ours);
-        ours && self.jobs.values().any(|job| job.moves(device))
-    }
-
-    /// Whether a device may hold a failed override.
-    pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
-        // A cap that is being written is not held yet.
-        let held = self.writer.account().held(device);
-        let held = held.filter(|_| !self.writer.account().is_writing(device));
-        let held = held.zip(unit.back());
-        matches!(unit.by_hand, ByHand::Failed(_))
-            && !held.is_some_and(|(held, back)| held.is_same_cap(back))
-    }
-
-    /// Whether this write is an administrator's.
-    pub(crate) fn is_by_hand(&self, device: usize, cap: Watts) -> bool {
-        let asked = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.by_hand.asked());
-        asked.is_some_and(|asked| asked.is_same_cap(cap))
     }
 
     /// The write of an override has ended. If the device does not hold the override, that is reported, and the cap
@@ -388,21 +363,21 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get_mut(device)?;
         let cap = unit.by_hand.fail(now, why)?;
         if self.writer.account().is_writing(device) {
-            self.journal_late(device, cap);
+            self.writer
+                .journal_late(device, cap, &self.devices, &mut self.out);
         }
         Some(cap)
     }
 
-    /// The client no longer waits for its override, which is given up so that it isn't set later, unseen.
-    pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
-        self.moves_on(now);
-        let devices = self.named(Some(name)).unwrap_or_default();
+    /// Gives an override up whose client has gone. Returns whether it was under way.
+    pub(crate) fn gives_up_by_hand(&mut self, name: &str) -> bool {
+        let devices = self.devices.named(Some(name)).unwrap_or_default();
         let Some(&device) = devices.first() else {
-            return;
+            return false;
         };
         let late = "it was not done in time, and is given up".to_owned();
         let Some(cap) = self.fail_by_hand(device, late) else {
-            return;
+            return false;
         };
         let mut text = format!("setting {cap} by hand is given up: its client has gone");
         if self.writer.account().is_writing(device) {
@@ -411,7 +386,7 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device);
         let address = unit.map_or("", Unit::address).to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
-        self.settle_up();
+        true
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct LetGo {
 impl<S: Store> Core<S> {
     /// Restores devices' caps and releases the devices.
     pub(crate) fn let_go(&mut self, device: Option<&str>) -> Result<String, Problem> {
-        for device in self.named(device)? {
+        for device in self.devices.named(device)? {
             self.let_go_of(device, false);
         }
         Ok("letting go".to_owned())
@@ -57,7 +57,7 @@ impl<S: Store> Core<S> {
 
     pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
         let (now, held) = (self.now(), self.writer.account().held(device));
-        let owed = self.may_open(device) || self.is_journaled(device);
+        let owed = self.may_open(device) || self.writer.is_journaled(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -87,19 +87,9 @@ impl<S: Store> Core<S> {
         // The cap is restored at once, without waiting for anybody's sensor.
         let gpus: Vec<usize> = self.devices.gpus().map(|(gpu, _)| gpu).collect();
         for gpu in gpus {
-            self.believe(gpu);
+            self.writer.believe(gpu, &mut self.devices);
         }
         self.standing_changed(device);
-    }
-
-    /// Whether a device may be opened: a released one only to restore its cap.
-    pub(crate) fn may_open(&self, device: usize) -> bool {
-        let Some(unit) = self.devices.get(device) else {
-            return false;
-        };
-        let target = self.writer.account().target(device);
-        let view = self.let_go_view(device, unit);
-        view.is_none_or(|it| it.may_open(target))
     }
 
     /// A device's handles are closed.
@@ -152,7 +142,7 @@ impl<S: Store> Core<S> {
     /// it may be about to be reset.
     fn look_once_more(&mut self, device: usize, let_go: LetGo) {
         let now = self.now();
-        let is_owed = self.is_journaled(device);
+        let is_owed = self.writer.is_journaled(device);
         let Some(unit) = self
             .devices
             .get_mut(device)
@@ -246,6 +236,14 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// litd takes a device again: its entry is removed, also where this litd dies before it has read the device.
+    fn leave_alone_no_more(&mut self, device: usize) {
+        let unit = self.devices.get(device);
+        if unit.is_some_and(|unit| self.condition.left_alone.take(unit)) {
+            self.save_condition();
+        }
+    }
+
     fn take_back_noted(&mut self, devices: &[usize], text: &str) {
         for &device in devices {
             if let Some(unit) = self.devices.get(device) {
@@ -267,7 +265,7 @@ impl<S: Store> Core<S> {
     /// The same without a command, after litd was only off: foreign caps stay foreign.
     pub(crate) fn begin_anew_with(&mut self, devices: &[usize]) {
         for &device in devices {
-            let journaled = self.is_journaled(device);
+            let journaled = self.writer.is_journaled(device);
             let held = self.writer.account().held(device);
             let writing = self.writer.account().is_writing(device);
             let Some(unit) = self.devices.get_mut(device) else {
@@ -316,7 +314,7 @@ impl<S: Store> Core<S> {
     /// The progress of releasing a device, or all of them.
     #[must_use]
     pub fn letting_go(&self, device: Option<&str>) -> Progress {
-        let devices = self.named(device).unwrap_or_default();
+        let devices = self.devices.named(device).unwrap_or_default();
         let units = devices
             .into_iter()
             .filter_map(|device| Some((device, self.devices.get(device)?)));
@@ -333,7 +331,7 @@ impl<S: Store> Core<S> {
         match (unit.standing.let_go(), unit.answering.doing()) {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
             (Some(LetGo { closed: Some(handles), .. }), _) => {
-                match self.is_journaled(device) || self.may_be_locked(unit) {
+                match self.writer.is_journaled(device) || self.writer.may_be_locked(unit) {
                     true if unit.landing.is_some() && self.is_back_for_now(device, unit) => Remains::Others(
                         "is closed and its cap is back, but a write that failed may still be done: it stays in \
                          the undo journal until litd takes it again or starts anew"
@@ -363,16 +361,6 @@ impl<S: Store> Core<S> {
                 Remains::Open(format!("it is open to give its cap back: {}", owed()))
             }
         }
-    }
-
-    /// Whether all of a job's GPUs that litd may not steer were released: then its other devices keep their caps.
-    pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
-        let units = job.gpus().filter_map(|device| self.devices.get(device));
-        let mut others = units
-            .filter(|unit| !unit.is_ours() || unit.usage.has_opted_out())
-            .peekable();
-        // If no GPU was released, something else keeps the job from being steered.
-        others.peek().is_some() && others.all(|unit| unit.standing.let_go().is_some())
     }
 }
 

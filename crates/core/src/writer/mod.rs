@@ -3,6 +3,7 @@
 //! once, counted each time, and stops caps from being moved, except to restore them.
 
 mod audit;
+mod writes;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ use audit::{Asked, Audit};
 #[derive(Debug)]
 pub(crate) struct Writer<S> {
     account: Actuator,
+    /// The devices' addresses, under which the journal knows them.
+    addresses: Vec<String>,
     journal: Journal,
     /// Why the journal can't be written; `None` while it can.
     trouble: Option<String>,
@@ -46,18 +49,23 @@ pub(crate) struct Left {
 }
 
 impl<S: Store> Writer<S> {
-    /// Reads journal and log; nothing is written. The account is of so many devices.
+    /// Reads journal and log; nothing is written. The account is of the devices with these addresses.
     ///
     /// # Errors
     /// The journal can't be read, or is one of a newer version.
-    pub fn open(mut store: S, boot_id: &str, devices: usize) -> Result<(Self, Left), JournalError> {
+    pub fn open(
+        mut store: S,
+        boot_id: &str,
+        addresses: Vec<String>,
+    ) -> Result<(Self, Left), JournalError> {
         let (journal, recovered) = Journal::open(&mut store, boot_id)?;
         // An unreadable audit log is not continued; the next append reports the error.
         let log = store.load_audit_tail().unwrap_or_default();
         // Until a device has been read twice, `judge_devices` says what it could hold.
-        let unread = vec![(None, Watts::ZERO); devices];
+        let unread = vec![(None, Watts::ZERO); addresses.len()];
         let writer = Self {
             account: Actuator::new(&unread, Watts::ZERO),
+            addresses,
             journal,
             trouble: None,
             audit: Audit::open(&log),
@@ -406,7 +414,7 @@ mod tests {
     }
 
     fn open(disk: Disk) -> (Writer<Disk>, Left, Outbox) {
-        let (writer, left) = Writer::open(disk, "boot", 1).unwrap();
+        let (writer, left) = Writer::open(disk, "boot", vec!["a".to_owned()]).unwrap();
         (writer, left, Outbox::new(Nanos(0), 0.0))
     }
 
