@@ -13,6 +13,7 @@ use crate::job::Job;
 use crate::plan::{LeftGoal, LeftView, LetGoView};
 use crate::rounds::TELEMETRY;
 use crate::store::Store;
+use crate::undo::release::LetGo;
 
 /// How old a reading may be, beyond the time that drivers may take: one round, and some more.
 const STALE: Nanos = Nanos(2_000_000_000);
@@ -219,18 +220,18 @@ impl<S: Store> Core<S> {
             return false;
         };
         let target = self.writer.account().target(device);
-        let view = self.let_go_view(device, unit);
-        view.is_none_or(|it| it.may_open(target))
+        let let_go = unit.standing.let_go();
+        let_go.is_none_or(|it| self.let_go_view(device, unit, it).may_open(target))
     }
 
-    pub(crate) fn let_go_view(&self, device: usize, unit: &Unit) -> Option<LetGoView> {
-        let let_go = unit.standing.let_go()?;
+    /// A released device, as the plan sees it.
+    pub(crate) fn let_go_view(&self, device: usize, unit: &Unit, let_go: LetGo) -> LetGoView {
         let held = self.writer.account().held(device);
         let found = unit.found.zip(held);
         let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
         let is_idle = unit.answering.is_free() && !self.writer.account().is_writing(device);
         let is_read = unit.readings.asked() >= let_go.since && self.authority.is_fresh(unit);
-        Some(LetGoView {
+        LetGoView {
             given_up: let_go.given_up,
             is_closed: let_go.closed.is_some(),
             is_held: self.authority.is_held_off(unit, &self.config),
@@ -243,7 +244,7 @@ impl<S: Store> Core<S> {
                 && self.predecessor.has_landed(unit.readings.asked()),
             held,
             left: self.left_view(device, unit),
-        })
+        }
     }
 
     pub(crate) fn left_view(&self, device: usize, unit: &Unit) -> LeftView {
@@ -296,8 +297,8 @@ impl<S: Store> Core<S> {
     /// the next start.
     pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
         let target = self.writer.account().target(device);
-        match self.let_go_view(device, unit) {
-            Some(view) => view.is_back_for_now(target),
+        match unit.standing.let_go() {
+            Some(it) => self.let_go_view(device, unit, it).is_back_for_now(target),
             None => self.is_back_but_for_late(device, unit),
         }
     }

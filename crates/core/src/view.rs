@@ -5,9 +5,10 @@ use litd_units::Watts;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::range::Range;
+use crate::devices::standing::{Standing, Theirs};
 use crate::job::Job;
 use crate::job::shares::Shares;
-use crate::plan::{Account, Demand, DeviceView, Doing, FailedView, RangeView, View, kept};
+use crate::plan::{Account, Demand, DeviceView, Doing, FailedView, Owner, RangeView, View, kept};
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
@@ -103,8 +104,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn device_view(&self, device: usize, unit: &Unit) -> DeviceView {
         DeviceView {
             is_gpu: unit.is_gpu(),
-            standing: unit.standing.state(),
-            is_overwritten: unit.standing.is_overwritten(),
+            owner: self.owner(device, unit),
             is_judged: unit.is_judged(),
             is_beyond_judging: unit.is_beyond_judging(),
             range: match unit.device.range {
@@ -121,8 +121,6 @@ impl<S: Store> Core<S> {
             is_overdue: unit.answering.is_overdue(),
             is_journaled: self.writer.is_journaled(device),
             owes_undo: self.writer.owes_undo(device, unit),
-            let_go: self.let_go_view(device, unit),
-            failed: self.failed_view(unit),
             account: Account {
                 held: self.writer.account().held(device),
                 most: self.writer.account().most_of(device),
@@ -157,11 +155,17 @@ impl<S: Store> Core<S> {
         Some(range.default)
     }
 
-    fn failed_view(&self, unit: &Unit) -> Option<FailedView> {
-        unit.standing.failed().map(|failed| FailedView {
-            held: failed.held,
-            was_unread: failed.was_unread,
-            obeys_again: self.obeys_again(unit),
-        })
+    fn owner(&self, device: usize, unit: &Unit) -> Owner {
+        match unit.standing {
+            Standing::Ours => Owner::Ours,
+            Standing::Foreign(Theirs::Kept) => Owner::Foreign,
+            Standing::Foreign(Theirs::Overwritten) => Owner::Overwritten,
+            Standing::Faulty(failed) => Owner::Faulty(FailedView {
+                held: failed.held,
+                was_unread: failed.was_unread,
+                obeys_again: self.obeys_again(unit),
+            }),
+            Standing::Released(let_go) => Owner::Released(self.let_go_view(device, unit, let_go)),
+        }
     }
 }
