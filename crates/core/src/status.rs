@@ -52,7 +52,7 @@ impl<S: Store> Core<S> {
             mode_reason,
             lease: self.authority.lease_status(self.now()),
             policy: policy.name().to_owned(),
-            harm: self.authority.harm(),
+            harm: self.authority.harms().in_words(),
             yielded: self.has_yielded(),
             unmanaged: self.devices.unmanaged().iter().cloned().collect(),
             power: self.node_told(),
@@ -110,7 +110,7 @@ impl<S: Store> Core<S> {
             (Policy::Observe, None) => "observing".to_owned(),
             (policy, None) => format!("steering with {policy}"),
         };
-        if self.authority.harm().is_some() {
+        if self.authority.harms().in_words().is_some() {
             text.push_str(", but for users whose jobs that made slower");
         }
         match self.devices.unmanaged().len() {

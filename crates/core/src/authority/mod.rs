@@ -22,7 +22,6 @@ use crate::budget::check_number;
 use crate::config::{Config, Rollout};
 use crate::core::seconds;
 use crate::devices::Unit;
-use crate::hooks::tenant::Tenant;
 
 /// A lease that was granted.
 #[derive(Debug, Clone, PartialEq)]
@@ -386,34 +385,13 @@ impl Authority {
         })
     }
 
-    /// Why no job of this tenant is steered, if steering has made one slower.
-    pub fn harm_to(&self, whose: &Tenant) -> Option<String> {
-        self.harms.to(whose)
-    }
-
-    /// All harms in words, if any.
-    pub fn harm(&self) -> Option<String> {
-        self.harms.in_words()
-    }
-
-    /// The harms, to be kept for the next litd.
+    /// Whose jobs steering has made slower.
     pub fn harms(&self) -> &Harms {
         &self.harms
     }
 
-    /// The harms of an earlier litd.
-    pub fn recall_harms(&mut self, harms: Harms) {
-        self.harms = harms;
-    }
-
-    /// Steering has made a job slower: no job of its tenant is steered until an administrator resumes it.
-    pub fn declare_harm(&mut self, whose: Tenant, job: &str, why: &str) {
-        self.harms.add(whose, job, why);
-    }
-
-    /// An administrator resumes steering. Returns whether any harm was known.
-    pub fn forgive_harm(&mut self) -> bool {
-        self.harms.forgive()
+    pub fn harms_mut(&mut self) -> &mut Harms {
+        &mut self.harms
     }
 
     /// A copy of all decisions.
@@ -480,6 +458,34 @@ mod tests {
         assert!(authority.stops(Nanos(0)));
         authority.goes_off(&config(Mode::Observe));
         assert!(authority.is_leaving());
+    }
+
+    #[test]
+    fn caps_stay_within_the_safe_budget_only_once_litd_leaves_and_only_if_that_is_configured() {
+        let mut kept = config(Mode::Steer);
+        kept.caps.safe_budget = Some(Watts(1000.0));
+        let restored = kept.clone();
+        kept.caps.on_exit = crate::config::OnExit::Hold;
+        assert_eq!(restored.caps.budget_on_exit(), None);
+        assert_eq!(kept.caps.budget_on_exit(), Some(Watts(1000.0)));
+        let mut authority = Authority::default();
+        assert!(!authority.holds(&kept));
+        assert!(authority.stops(Nanos(0)));
+        assert!(authority.holds(&kept) && !authority.holds(&restored));
+    }
+
+    #[test]
+    fn caps_may_be_moved_in_one_mode_and_the_others_say_why_not() {
+        let mut authority = Authority::default();
+        assert_eq!(authority.check_mode(&config(Mode::Steer)), Ok(()));
+        let why = authority.check_mode(&config(Mode::Observe)).unwrap_err();
+        assert!(
+            why.starts_with("litd only observes: set `mode = \"on\"`"),
+            "{why}"
+        );
+        authority.kill(Some("a file".to_owned()));
+        let why = authority.check_mode(&config(Mode::Steer)).unwrap_err();
+        assert_eq!(why, "litd is off: a file");
     }
 
     #[test]

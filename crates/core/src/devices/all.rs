@@ -123,6 +123,11 @@ impl Devices {
         self.unmanaged.iter().map(move |_| each)
     }
 
+    /// The job that uses a device.
+    pub fn job_of(&self, device: usize) -> Option<String> {
+        self.get(device)?.usage.job().map(str::to_owned)
+    }
+
     /// Whether a device is doing nothing.
     pub fn is_free(&self, device: usize) -> bool {
         let free = |unit: &Unit| unit.answering.is_free() && !unit.unbelieved.is_suspect();
@@ -317,6 +322,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::devices::range::Range;
+    use crate::undo::by_hand::ByHand;
 
     /// A device that was not read yet, whose driver has told a range of 200 W to 700 W.
     pub(crate) fn device(kind: DeviceKind, address: &str) -> Device {
@@ -421,6 +427,68 @@ pub(crate) mod tests {
             devices.get_mut(device).unwrap().device.range = Range::NEVER_TOLD;
         }
         assert_eq!(devices.most_of_any_gpu(), UNTOLD);
+    }
+
+    #[test]
+    fn a_command_names_one_device_or_all() {
+        let devices = node();
+        assert_eq!(devices.named(None).unwrap(), [0, 1, 2]);
+        assert_eq!(devices.named(Some("cpu0")).unwrap(), [1]);
+        assert!(
+            devices
+                .named(Some("gpu7"))
+                .unwrap_err()
+                .error
+                .contains("gpu7")
+        );
+    }
+
+    #[test]
+    fn a_foreign_cap_counts_as_somebodys_unless_it_is_the_default() {
+        let mut devices = node();
+        assert!(devices.foreign().is_none());
+        let unit = devices.get_mut(2).unwrap();
+        unit.standing.take();
+        unit.found = Some(Watts(700.0));
+        assert!(devices.foreign().is_none());
+        devices.get_mut(2).unwrap().found = Some(Watts(600.0));
+        assert_eq!(
+            devices.foreign().map(|unit| unit.name.as_str()),
+            Some("gpu1")
+        );
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_judged_is_named_until_it_is_released() {
+        let mut devices = node();
+        for device in 0..2 {
+            devices.get_mut(device).unwrap().found = Some(Watts(700.0));
+        }
+        let why = devices.unjudged().unwrap();
+        assert!(why.contains("gpu1 does not say what its cap is;"), "{why}");
+        devices.get_mut(2).unwrap().device.range = Range::NEVER_TOLD;
+        let why = devices.unjudged().unwrap();
+        assert!(
+            why.contains("gpu1 does not say what its cap may be;"),
+            "{why}"
+        );
+        devices
+            .get_mut(2)
+            .unwrap()
+            .standing
+            .release(Nanos(0), false);
+        assert_eq!(devices.unjudged(), None);
+    }
+
+    #[test]
+    fn an_override_is_known_by_its_cap_while_it_is_under_way() {
+        let mut devices = node();
+        devices.get_mut(0).unwrap().by_hand = ByHand::Asked(Watts(600.0));
+        assert!(devices.is_by_hand(0, Watts(600.0)));
+        assert!(!devices.is_by_hand(0, Watts(601.0)) && !devices.is_by_hand(2, Watts(600.0)));
+        let unit = devices.get_mut(0).unwrap();
+        unit.by_hand.fail(Nanos(0), "no answer".to_owned());
+        assert!(!devices.is_by_hand(0, Watts(600.0)));
     }
 
     #[test]

@@ -37,11 +37,7 @@ impl<S: Store> Core<S> {
         if let Some(state) = unit.map(|unit| unit.standing.state().name()) {
             self.fail_by_hand(device, format!("it is {state} now"));
         }
-        let job = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.usage.job().map(str::to_owned));
-        if let Some(name) = job {
+        if let Some(name) = self.devices.job_of(device) {
             self.suspend_or_resume(&name);
         }
         // A CPU socket has no job of its own, but plans may count on it.

@@ -417,11 +417,7 @@ impl<S: Store> Core<S> {
         self.look_at_clocks(device, asked);
         self.check_settling(device);
         self.check_socket(device);
-        let job = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.usage.job().map(str::to_owned));
-        if let Some(name) = job {
+        if let Some(name) = self.devices.job_of(device) {
             self.step(&name);
         }
     }

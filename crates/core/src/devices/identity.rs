@@ -95,11 +95,9 @@ impl<S: Store> Core<S> {
             let text = format!("{how}: its cap is not one job's any more");
             self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
-        let job = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.usage.job().map(str::to_owned));
-        let Some(name) = job else { return };
+        let Some(name) = self.devices.job_of(device) else {
+            return;
+        };
         self.suspend_or_resume(&name);
         let looping = |job: &crate::job::Job| job.control.runs();
         if self.jobs.get(&name).is_some_and(looping) {

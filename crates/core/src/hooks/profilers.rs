@@ -426,7 +426,7 @@ impl<S: Store> Core<S> {
         let Some(session) = self.hooks.get(id) else {
             return;
         };
-        let whose = self.tenant(session.peer().uid, session.home());
+        let whose = self.hooks.tenant(session.peer().uid, session.home());
         (welcome.profiling, welcome.profiling_reason) = self.word_on(&whose, &software, &hello.job);
         if let Some(session) = self.hooks.get_mut(id) {
             session.would_profile_with(software);
@@ -453,7 +453,7 @@ impl<S: Store> Core<S> {
         let sessions = self.hooks.profiling().filter_map(|(id, session)| {
             let (job, _) = session.attached()?;
             let (software, protocol) = session.profiler()?;
-            let whose = self.tenant(session.peer().uid, session.home());
+            let whose = self.hooks.tenant(session.peer().uid, session.home());
             Some((id, whose, software.to_owned(), job.to_owned(), protocol))
         });
         for (id, whose, software, job, protocol) in sessions.collect::<Vec<_>>() {
@@ -517,7 +517,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let software = software.to_owned();
-        let whose = self.tenant(session.peer().uid, session.home());
+        let whose = self.hooks.tenant(session.peer().uid, session.home());
         let profilers = &mut self.jobs.learned_mut().profilers;
         match notice.kind {
             NoticeKind::Unspecified => {}

@@ -26,7 +26,7 @@ impl<S: Store> Core<S> {
         };
         Some(Key {
             gpus: units().map(part).collect(),
-            tenant: self.tenant_of(job),
+            tenant: self.hooks.tenant_of(job),
             driver: units().next()?.device.identity.driver.clone(),
             workload: job.samples.workload()?,
         })

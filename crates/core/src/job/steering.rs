@@ -46,7 +46,11 @@ impl<S: Store> Core<S> {
         };
         let obstacle = self.obstacle(job);
         // In warm-up there are no caps to keep, and after a change of budget fewer.
-        let harmed = self.authority.harm_to(&self.tenant_of(job)).is_some();
+        let harmed = self
+            .authority
+            .harms()
+            .to(&self.hooks.tenant_of(job))
+            .is_some();
         let keeps =
             !harmed && self.devices.lacks_let_go_only(job) && job.state() != Some(State::WarmUp);
         let Some(job) = self.jobs.get_mut(name) else {
@@ -456,7 +460,7 @@ impl<S: Store> Core<S> {
 
     /// Why a job can't be steered: one of its GPUs may not be moved, or steering did harm.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
-        let harm = self.authority.harm_to(&self.tenant_of(job));
+        let harm = self.authority.harms().to(&self.hooks.tenant_of(job));
         harm.or_else(|| self.not_ours(job))
     }
 

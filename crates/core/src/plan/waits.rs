@@ -130,7 +130,64 @@ impl Targets {
 
 #[cfg(test)]
 mod tests {
+    use litd_power::DeviceKind;
+    use litd_units::Watts;
+
     use super::*;
+    use crate::devices::all::tests::device;
+    use crate::event::Device;
+    use crate::plan::tests::{gpu, view};
+
+    /// Two GPUs that came with 700 W: one has to be lowered to that before the other may be raised to it.
+    fn stand() -> (Targets, Actuator, Devices) {
+        let held = [900.0, 500.0];
+        let account = held.map(|it| (Some(Watts(it)), Watts(it)));
+        let mut account = Actuator::new(&account, Watts(10_000.0));
+        let mut targets = Targets::default();
+        let views = held.map(gpu).to_vec();
+        targets.follow(view(Doing::GivingBack, None, views), &mut account);
+        let inventory = [0, 1].map(|number| Device {
+            number,
+            ..device(DeviceKind::Gpu, &number.to_string())
+        });
+        let mut devices = Devices::new(inventory.to_vec());
+        for (_, unit) in devices.iter_mut() {
+            unit.found = Some(Watts(700.0));
+        }
+        (targets, account, devices)
+    }
+
+    #[test]
+    fn a_restored_cap_waits_for_a_device_to_be_lowered_and_then_no_longer() {
+        let (mut targets, mut account, devices) = stand();
+        let unit = devices.get(1).unwrap();
+        let why = targets.why_not_restored(1, unit, &account).unwrap();
+        assert!(why.contains("others are lowered first"), "{why}");
+        targets.look_at_waits(&devices, &account, false, Nanos(5));
+        assert_eq!(targets.wait_until(), Some(PATIENCE + Nanos(5)));
+        // The wait goes on from when it began.
+        targets.look_at_waits(&devices, &account, false, Nanos(9));
+        assert!(!targets.wait_is_over(PATIENCE) && targets.wait_is_over(PATIENCE + Nanos(5)));
+        account.observe(0, Watts(700.0));
+        assert_eq!(targets.why_not_restored(1, unit, &account), None);
+        targets.look_at_waits(&devices, &account, false, Nanos(10));
+        assert_eq!(targets.wait_until(), None);
+    }
+
+    #[test]
+    fn a_wait_in_vain_is_told_once_with_what_is_held() {
+        let (mut targets, account, devices) = stand();
+        targets.look_at_waits(&devices, &account, false, Nanos(0));
+        assert_eq!(targets.waited_in_vain(&devices, &account, Nanos(1)), None);
+        let told = targets
+            .waited_in_vain(&devices, &account, PATIENCE)
+            .unwrap();
+        assert!(
+            told.starts_with("gpu0 may hold 900 W, and 700 W was found;"),
+            "{told}"
+        );
+        assert_eq!(targets.waited_in_vain(&devices, &account, PATIENCE), None);
+    }
 
     #[test]
     fn others_wait_for_so_long() {

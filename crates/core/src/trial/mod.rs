@@ -50,7 +50,7 @@ impl<S: Store> Core<S> {
             let text = "the last trial's report is damaged and not used";
             return self.note(Note::warning(EventKind::Trial, text));
         };
-        self.authority.recall_harms(kept.harms);
+        *self.authority.harms_mut() = kept.harms;
         let mut report = kept.report;
         if let Some(report) = report.as_mut().filter(|it| !it.state.is_over()) {
             report.abort("litd ended while it ran; the caps found went back");
@@ -58,7 +58,7 @@ impl<S: Store> Core<S> {
             self.note_trial(&report.job, Note::warning(EventKind::Trial, text));
         }
         self.jobs.has_tried(report);
-        if let Some(why) = self.authority.harm() {
+        if let Some(why) = self.authority.harms().in_words() {
             let text = format!(
                 "steering of these users' jobs stays stopped for harm, until `litctl resume`: {why}"
             );
@@ -109,21 +109,21 @@ impl<S: Store> Core<S> {
 
     /// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
     fn declare_harm(&mut self, name: &str, why: &str) {
-        let Some(whose) = self.jobs.get(name).map(|job| self.tenant_of(job)) else {
+        let Some(whose) = self.jobs.get(name).map(|job| self.hooks.tenant_of(job)) else {
             return self.keep_trial();
         };
         let text = format!(
             "harm: {why}; caps found are restored for the jobs of {whose}, and none of them is steered until `litctl resume`"
         );
         self.note_trial(name, Note::warning(EventKind::Trial, text));
-        self.authority.declare_harm(whose, name, why);
+        self.authority.harms_mut().add(whose, name, why);
         self.keep_trial();
         self.judge_jobs_anew();
     }
 
     /// An administrator resumes steering. Returns whether any harm was known.
     pub(crate) fn forgive_harm(&mut self) -> bool {
-        if !self.authority.forgive_harm() {
+        if !self.authority.harms_mut().forgive() {
             return false;
         }
         for job in self.jobs.values_mut() {

@@ -22,7 +22,7 @@ impl<S: Store> Core<S> {
         Trials {
             report: running.or_else(|| self.jobs.tried().cloned()),
             hold_outs: jobs.filter_map(|job| self.hold_out_status(job)).collect(),
-            harm: self.authority.harm(),
+            harm: self.authority.harms().in_words(),
         }
     }
 

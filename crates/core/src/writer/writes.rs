@@ -116,3 +116,89 @@ impl<S: Store> Writer<S> {
         self.account.believe(device);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use litd_power::DeviceKind;
+    use litd_units::Nanos;
+
+    use super::*;
+    use crate::devices::all::tests::device;
+    use crate::store::MemoryStore;
+
+    /// Two GPUs that came with 700 W, and a writer that has written nothing.
+    fn stand() -> (Writer<MemoryStore>, Devices, Outbox) {
+        let inventory = ["a", "b"].map(|address| device(DeviceKind::Gpu, address));
+        let addresses = inventory.iter().map(|it| it.identity.address.clone());
+        let store = MemoryStore::default();
+        let (writer, _) = Writer::open(store, "boot", addresses.collect()).unwrap();
+        let mut devices = Devices::new(inventory.to_vec());
+        for (_, unit) in devices.iter_mut() {
+            unit.found = Some(Watts(700.0));
+        }
+        (writer, devices, Outbox::new(Nanos(0), 0.0))
+    }
+
+    #[test]
+    fn a_write_is_in_the_journal_with_the_cap_found_before_it() {
+        let (mut writer, devices, mut out) = stand();
+        assert!(!writer.journal_writes(&[(0, Watts(500.0))], &devices, &mut out));
+        let entry = writer.entry_of(0).unwrap();
+        assert_eq!(
+            (entry.found, &entry.ours[..]),
+            (Watts(700.0), &[Watts(500.0)][..])
+        );
+        assert!(writer.is_journaled(0) && !writer.is_journaled(1) && !writer.is_journaled(2));
+        let unrecorded = writer.unrecorded(0..2, &devices);
+        assert_eq!(unrecorded.len(), 1);
+        assert_eq!(unrecorded[0].address, "b");
+    }
+
+    #[test]
+    fn a_device_that_came_to_have_another_cap_found_has_its_entry_begun_anew() {
+        let (mut writer, mut devices, mut out) = stand();
+        writer.journal_writes(&[(0, Watts(500.0))], &devices, &mut out);
+        devices.get_mut(0).unwrap().found = Some(Watts(600.0));
+        writer.journal_writes(&[(0, Watts(550.0))], &devices, &mut out);
+        let entry = writer.entry_of(0).unwrap();
+        assert_eq!(
+            (entry.found, &entry.ours[..]),
+            (Watts(600.0), &[Watts(550.0)][..])
+        );
+    }
+
+    #[test]
+    fn a_late_cap_is_in_the_journal_once_unless_it_is_the_one_found() {
+        let (mut writer, devices, mut out) = stand();
+        writer.journal_late(0, Watts(700.0), &devices, &mut out);
+        assert!(!writer.is_journaled(0));
+        for _ in 0..2 {
+            writer.journal_late(0, Watts(500.0), &devices, &mut out);
+            assert_eq!(writer.entry_of(0).unwrap().ours, [Watts(500.0)]);
+        }
+    }
+
+    #[test]
+    fn a_failed_override_is_owed_until_the_cap_found_is_held() {
+        let (mut writer, mut devices, _) = stand();
+        let unit = devices.get_mut(0).unwrap();
+        unit.by_hand = ByHand::Asked(Watts(600.0));
+        writer.account.observe(0, Watts(600.0));
+        assert!(!writer.owes_undo(0, unit));
+        unit.by_hand.fail(Nanos(0), "no answer".to_owned());
+        assert!(writer.owes_undo(0, unit));
+        writer.account.observe(0, Watts(700.0));
+        assert!(!writer.owes_undo(0, unit));
+    }
+
+    #[test]
+    fn clocks_may_be_locked_while_the_journal_says_so() {
+        let (mut writer, devices, mut out) = stand();
+        let unit = devices.get(0).unwrap();
+        assert!(!writer.may_be_locked(unit));
+        assert!(!writer.lock_clocks("a", &mut out));
+        assert!(writer.may_be_locked(unit) && !writer.may_be_locked(devices.get(1).unwrap()));
+        assert!(!writer.freed_clocks("a", &mut out));
+        assert!(!writer.may_be_locked(unit));
+    }
+}
