@@ -43,7 +43,7 @@ pub struct Found {
 impl<S: Store> Core<S> {
     /// Publishes the baseline if it has changed, before any cap is written.
     pub(crate) fn tell_baseline(&mut self) {
-        let lower = match (self.budget_on_exit(), self.set_budget()) {
+        let lower = match (self.config.caps.budget_on_exit(), self.set_budget()) {
             (Some(safe), _) => Lower::ForGood(safe),
             // One that all caps found fit in lowers nothing: what is lower then is stranded.
             (None, Some(budget)) if budget < self.come_to_hold() => Lower::ForBudget,
@@ -67,7 +67,7 @@ impl<S: Store> Core<S> {
     /// a device that its users had released, once its cap is restored.
     fn answers_for(&self, device: usize, unit: &Unit) -> bool {
         let is_let_go = unit.standing.let_go().is_some_and(|it| !it.by_mode);
-        !unit.standing.is_kept() && (!is_let_go || self.is_journaled(device))
+        !unit.standing.is_kept() && (!is_let_go || self.writer.is_journaled(device))
     }
 
     /// The devices whose caps litd answers for. A device that a predecessor left with a cap of litd's and that is

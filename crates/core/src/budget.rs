@@ -197,7 +197,7 @@ impl<S: Store> Core<S> {
     fn bounds_under(&self, config: &Config, kept: impl Fn(&Unit) -> bool) -> Bounds {
         let keeps = |(device, unit): (usize, &Unit)| {
             let floor = unit.floor(&config.caps);
-            kept(unit).then(|| self.actuator.most_of(device).max(floor))
+            kept(unit).then(|| self.writer.account().most_of(device).max(floor))
         };
         let limits = |(device, unit): (usize, &Unit)| {
             let (floor, ceiling) = configured(unit, config);
@@ -206,10 +206,10 @@ impl<S: Store> Core<S> {
                 Some(most) => (most, ceiling.max(most)),
             }
         };
-        let unmanaged = self.each_unmanaged().map(|most| (most, most));
+        let unmanaged = self.devices.each_unmanaged().map(|most| (most, most));
         let all_kept = self.devices.gpus().filter_map(keeps);
         Bounds {
-            kept: all_kept.chain(self.each_unmanaged()).sum(),
+            kept: all_kept.chain(self.devices.each_unmanaged()).sum(),
             ..Bounds::of(self.devices.gpus().map(limits).chain(unmanaged))
         }
     }

@@ -138,6 +138,13 @@ pub struct Caps {
     pub answer_seconds: f64,
 }
 
+impl Caps {
+    /// The bound on the sum of all GPU caps after litd has left, if there is one.
+    pub(crate) fn budget_on_exit(&self) -> Option<Watts> {
+        self.safe_budget.filter(|_| self.on_exit == OnExit::Hold)
+    }
+}
+
 impl Default for Caps {
     fn default() -> Self {
         Self {

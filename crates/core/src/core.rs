@@ -1,18 +1,19 @@
 //! The daemon's state, and the one way in: [`Core::handle`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use litd_api::{EventKind, Events, Mode};
-use litd_policies::{Actuator, Policy};
-use litd_units::{Nanos, Watts};
+use litd_api::{Command, Done, EventKind, Events, Problem, STOPPING};
+use litd_policies::Policy;
+use litd_units::Nanos;
 
 use crate::authority::Authority;
+use crate::authority::admin::problem;
 use crate::condition::Condition;
 use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event};
 use crate::hooks::Hooks;
-use crate::job::Job;
+use crate::job::Jobs;
 use crate::journal::JournalError;
 use crate::learned::Learned;
 use crate::node::Node;
@@ -21,9 +22,7 @@ use crate::plan::Targets;
 use crate::record::Note;
 use crate::rounds::Rounds;
 use crate::store::Store;
-use crate::trial::Trials;
 use crate::undo::predecessor::Predecessor;
-use crate::undo::waits::Waits;
 use crate::writer::Writer;
 
 /// A write, or the wait before it, that takes longer than this is not waited for any longer: the device counts
@@ -39,30 +38,25 @@ pub(crate) fn seconds(seconds: f64) -> Nanos {
 #[derive(Debug)]
 pub struct Core<S> {
     pub(crate) config: Config,
-    /// Who decides: commands, leases, kill switch, the end of litd; and whether the budget is kept.
+    /// Who decides: commands, leases, kill switch, harm, the end of litd; and whether the budget is kept.
     pub(crate) authority: Authority,
     pub(crate) devices: Devices,
-    pub(crate) actuator: Actuator,
-    /// Journal and audit log.
+    /// The only way to a device: account of writes, journal, audit log.
     pub(crate) writer: Writer<S>,
     pub(crate) node: Node,
-    pub(crate) learned: Learned,
     pub(crate) hooks: Hooks,
-    pub(crate) jobs: BTreeMap<String, Job>,
+    /// Jobs, the trial of one of them, and what was learned from jobs.
+    pub(crate) jobs: Jobs,
     /// Effects, events and counters on their way out.
     pub(crate) out: Outbox,
     /// The litd that ended before this one was started.
     pub(crate) predecessor: Predecessor,
-    /// Trials, and harm.
-    pub(crate) trials: Trials,
     /// What is done once a second.
     pub(crate) rounds: Rounds,
     /// The node's condition, which outlives litd.
     pub(crate) condition: Condition,
-    /// The last plan, and how fast caps rise to it.
+    /// The last plan, how fast caps rise to it, and whether restored caps wait for other devices.
     pub(crate) targets: Targets,
-    /// Whether restored caps wait for other devices.
-    pub(crate) waits: Waits,
 }
 
 impl<S: Store> Core<S> {
@@ -121,12 +115,10 @@ impl<S: Store> Core<S> {
         now: Nanos,
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
-        let (mut writer, left) = Writer::open(store, boot_id)?;
+        let addresses = inventory.iter().map(|it| it.identity.address.clone());
+        let (mut writer, left) = Writer::open(store, boot_id, addresses.collect())?;
         let store = writer.store_mut();
         let devices = Devices::new(inventory);
-        // Until a device has been read twice, `judge_devices` says what it could hold.
-        let unread = vec![(None, Watts::ZERO); devices.iter().count()];
-        let actuator = Actuator::new(&unread, Watts::ZERO);
         let (learned, flaw) = match store.load_learned() {
             Ok(bytes) => Learned::load(&bytes),
             Err(error) => (Learned::default(), Some(error.to_string())),
@@ -139,19 +131,15 @@ impl<S: Store> Core<S> {
             config,
             authority: Authority::default(),
             devices,
-            actuator,
             writer,
             node: Node::default(),
-            learned,
             hooks: Hooks::default(),
-            jobs: BTreeMap::new(),
+            jobs: Jobs::new(learned),
             out: Outbox::new(now, unix_seconds),
             predecessor: Predecessor::ended(now),
-            trials: Trials::default(),
             rounds: Rounds::new(now),
             condition,
             targets: Targets::default(),
-            waits: Waits::default(),
         };
         core.authority.recall(core.condition.orders, &core.config);
         if let Some(flaw) = flaw {
@@ -246,14 +234,41 @@ impl<S: Store> Core<S> {
         self.settle_up();
     }
 
+    /// Does what user `uid` asks for, who may. What follows from it is in [`Core::effects`].
+    ///
+    /// # Errors
+    /// It can't be done; nothing has changed.
+    pub fn command(&mut self, now: Nanos, uid: u32, command: Command) -> Result<Done, Problem> {
+        self.moves_on(now);
+        if self.authority.is_stopping() {
+            return Err(problem(STOPPING));
+        }
+        let promise = self.promise(&command);
+        let before = self.authority.decided();
+        let message = self.obey(uid, command)?;
+        self.settle_up();
+        // The disk may have had room for the test entry, and none for all that is to be written.
+        let unkept =
+            promise.and_then(|promise| Some((self.why_unrecorded(promise.budget)?, promise)));
+        let Some((why, promise)) = unkept else {
+            return Ok(Done { message });
+        };
+        self.take_back_promise(before);
+        self.settle_up();
+        Err(self.refuse_promise(&promise, &why))
+    }
+
+    /// The client no longer waits for its override, which is given up so that it isn't set later, unseen.
+    pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
+        self.moves_on(now);
+        if self.gives_up_by_hand(name) {
+            self.settle_up();
+        }
+    }
+
     /// Time moves on to `now`, unless it has been later before.
     pub(crate) fn moves_on(&mut self, now: Nanos) {
         self.out.at(now);
-    }
-
-    /// The moment of the event that is being handled.
-    pub(crate) fn now(&self) -> Nanos {
-        self.out.now()
     }
 
     /// The effects so far, in order; the shell takes them after every call.
@@ -276,7 +291,7 @@ impl<S: Store> Core<S> {
         let soonest = retries
             .chain(slow)
             .chain(clocks)
-            .chain(self.waits.until())
+            .chain(self.targets.wait_until())
             .filter(|&at| at > self.now())
             .min();
         let round = self.rounds.next();
@@ -364,8 +379,8 @@ impl<S: Store> Core<S> {
         self.journal_overwritten();
         self.check_sockets();
         self.check_let_go();
-        self.check_journal();
-        let is_waited_for = self.waits_for_disk();
+        let is_waited_for = self.devices.waits_for_disk();
+        self.writer.check_journal(is_waited_for, &mut self.out);
         self.writer.check_log(is_waited_for, &mut self.out);
         self.condition.announced.forget_ended(self.now());
         self.check_settled();
@@ -378,19 +393,6 @@ impl<S: Store> Core<S> {
         self.check_forgetful();
         self.give_up_stopping();
         self.out.push(Effect::Alive);
-    }
-
-    /// Whether a write to the disk is tried again in a moment.
-    pub(crate) fn waits_for_disk(&self) -> bool {
-        self.devices
-            .iter()
-            .any(|(_, unit)| unit.answering.retry_at().is_some())
-    }
-
-    /// Checks that the journal is still the file that litd wrote, and whether trouble with it is over.
-    pub(crate) fn check_journal(&mut self) {
-        let is_waited_for = self.waits_for_disk();
-        self.writer.check_journal(is_waited_for, &mut self.out);
     }
 
     /// Brings targets, writes, reads and the journal in line with the current state.
@@ -413,7 +415,10 @@ impl<S: Store> Core<S> {
             self.replan();
             self.write_caps();
         }
-        self.look_at_waits();
+        let is_budget_set = self.set_budget().is_some();
+        let (account, now) = (self.writer.account(), self.out.now());
+        self.targets
+            .look_at_waits(&self.devices, account, is_budget_set, now);
         self.begin_clocks();
         self.tidy_journal();
         // After the journal: what it no longer owes to a device opens that device no more.
@@ -424,6 +429,15 @@ impl<S: Store> Core<S> {
         }
         self.keep_left_alone();
         self.finish_stopping();
+    }
+
+    /// Says that restored caps wait no longer.
+    fn tell_waits(&mut self) {
+        let (account, now) = (self.writer.account(), self.out.now());
+        let told = self.targets.waited_in_vain(&self.devices, account, now);
+        if let Some(text) = told {
+            self.note(Note::warning(EventKind::Restore, text));
+        }
     }
 
     /// Reads all devices except released ones, which a reading would open again.
@@ -439,18 +453,11 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Targets have changed, so devices that have refused writes are tried at once.
-    pub(crate) fn try_refused(&mut self) {
-        for (_, unit) in self.devices.iter_mut() {
-            unit.answering.retries_now(self.out.now());
-        }
-    }
-
     fn retry_writes(&mut self) {
         let now = self.now();
         for (device, unit) in self.devices.iter_mut() {
             if unit.answering.is_to_retry(now) {
-                self.actuator.retry(device);
+                self.writer.account_mut().retry(device);
             }
         }
     }
@@ -461,7 +468,8 @@ impl<S: Store> Core<S> {
         let suspect = unit.unbelieved.since().filter(|_| unit.was_read());
         let busy = unit.answering.doing().map(|(_, since)| since);
         let since = suspect.or(busy)?;
-        let waited_for = !self.actuator.is_settled(device) && !self.actuator.has_failed(device);
+        let account = self.writer.account();
+        let waited_for = !account.is_settled(device) && !account.has_failed(device);
         waited_for.then_some(since + SLOW)
     }
 
@@ -472,49 +480,9 @@ impl<S: Store> Core<S> {
         let slow = units.filter(|&it| overdue(it).is_some_and(|at| at <= self.now()));
         let slow: Vec<usize> = slow.map(|(device, _)| device).collect();
         for &device in &slow {
-            self.actuator.overdue(device);
+            self.writer.account_mut().overdue(device);
         }
         !slow.is_empty()
-    }
-
-    /// The policy in force.
-    pub(crate) fn policy(&self) -> Policy {
-        match self.mode() {
-            // Until an administrator resumes it.
-            Mode::Steer if self.has_yielded() => Policy::Observe,
-            Mode::Steer => self.authority.policy(&self.config),
-            Mode::Off | Mode::Observe | Mode::Canary => Policy::Observe,
-        }
-    }
-
-    /// The sum of all GPUs' caps found.
-    pub(crate) fn found_on_gpus(&self) -> Watts {
-        let gpus = self.devices.gpus();
-        gpus.map(|(device, unit)| self.found_on(device, unit)).sum()
-    }
-
-    /// A GPU's cap found, as far as it counts in that sum. A GPU that can't be judged and that litd has not moved
-    /// takes nothing from the others, whatever it holds. A GPU that litd has moved does, until its cap is restored
-    /// and its power has followed.
-    pub(crate) fn found_on(&self, device: usize, unit: &Unit) -> Watts {
-        let came = self.came_with(device, unit);
-        let unjudged = unit.device.range.unjudged();
-        let moved = self.is_journaled(device) || self.actuator.is_doubted(device);
-        match unjudged.filter(|_| !moved) {
-            Some(most) => came.max(most),
-            None => came,
-        }
-    }
-
-    /// The cap found on a device; where that could not be read, the most that it may hold: it is not touched, and
-    /// the others need not make room for it.
-    pub(crate) fn came_with(&self, device: usize, unit: &Unit) -> Watts {
-        unit.base().unwrap_or_else(|| self.actuator.most_of(device))
-    }
-
-    /// The most that all GPU caps may add up to: the budget set, or else the sum of the caps found.
-    pub(crate) fn gpu_budget(&self) -> Watts {
-        self.set_budget().unwrap_or_else(|| self.found_on_gpus())
     }
 
     /// Begins to stop: restores the caps found, or goes to the caps that the safe budget allows.
@@ -530,7 +498,7 @@ impl<S: Store> Core<S> {
         self.save_condition();
         self.forget_by_hand();
         self.devices.try_once_more();
-        self.try_refused();
+        self.devices.try_refused(self.out.now());
         self.free_late_locks();
         for device in 0..self.devices.iter().count() {
             if self.may_open(device) {
@@ -579,10 +547,11 @@ impl<S: Store> Core<S> {
             return;
         }
         let busy = |(device, unit): (usize, &Unit)| {
-            self.actuator.is_writing(device) || self.owes_undo(device, unit)
+            self.writer.account().is_writing(device) || self.writer.owes_undo(device, unit)
         };
         // While devices are still being read no cap has a target yet.
-        let lowered = !self.holds() || !self.is_looking_round() && self.is_within();
+        let lowered =
+            !self.authority.holds(&self.config) || !self.is_looking_round() && self.is_within();
         let undone = self.owed_entries() == 0 && self.locked_devices() == 0 && lowered;
         if undone && !self.devices.iter().any(busy) {
             self.say_stopped();
@@ -592,18 +561,6 @@ impl<S: Store> Core<S> {
     fn say_stopped(&mut self) {
         self.authority.stop_ends();
         self.out.push(Effect::Stopped);
-    }
-
-    /// Records an event and has it logged. What is about a job was caused by its user, unless the note says otherwise.
-    pub(crate) fn note(&mut self, note: Note) {
-        let job = note
-            .job_of_unknown_user()
-            .and_then(|job| self.jobs.get(job));
-        let note = match job.map(|job| job.uid) {
-            Some(uid) => note.user(uid, self.hooks.owners()),
-            None => note,
-        };
-        self.out.note(note);
     }
 }
 

@@ -47,8 +47,8 @@ impl<S: Store> Core<S> {
 
     /// 2. A rank computes on a GPU that is its job's, and on no other rank's.
     fn ranks_have_their_gpus(&self) -> Result<(), String> {
-        let ranks = self.jobs.iter().flat_map(|(name, job)| {
-            let ranks = job.ranks.iter();
+        let ranks = self.jobs.values().flat_map(|job| {
+            let (name, ranks) = (&job.name, job.ranks.iter());
             ranks.map(move |(number, rank)| (name, number, rank.device()))
         });
         let mut taken = std::collections::BTreeSet::new();
@@ -64,7 +64,8 @@ impl<S: Store> Core<S> {
 
     /// 3. Connected ranks' hooks are attached as these ranks, and no others.
     fn ranks_have_their_hooks(&self) -> Result<(), String> {
-        for (name, job) in &self.jobs {
+        for job in self.jobs.values() {
+            let name = &job.name;
             for (number, rank) in job.ranks.iter() {
                 let hook = rank.session();
                 let attached = hook.and_then(|id| self.hooks.get(id)?.attached());
@@ -86,7 +87,8 @@ impl<S: Store> Core<S> {
     /// 4. A loop asks for one cap of each device of its job, and moves no socket that another one moves.
     fn loops_ask_for_their_devices(&self) -> Result<(), String> {
         let mut moved = std::collections::BTreeSet::new();
-        for (name, job) in &self.jobs {
+        for job in self.jobs.values() {
+            let name = &job.name;
             let devices = job.devices().len();
             let asked = job.control.ask().map(|ask| ask.to_watts().len());
             if asked.is_some_and(|asked| asked != devices) {
@@ -104,7 +106,7 @@ impl<S: Store> Core<S> {
     fn writes_as_accounted(&self, device: usize, unit: &Unit) -> Result<(), String> {
         let doing = unit.answering.doing();
         let writes = matches!(doing, Some((Operation::Set(_), _)));
-        match writes == self.actuator.is_writing(device) {
+        match writes == self.writer.account().is_writing(device) {
             true => Ok(()),
             false => Err(format!("5: the account has another write than {doing:?}")),
         }
@@ -116,9 +118,9 @@ impl<S: Store> Core<S> {
             return Ok(());
         };
         let is = |known: Watts| known.is_same_cap(cap);
-        let entry = self.entry(unit.address());
+        let entry = self.writer.entry(unit.address());
         // An override that took too long is given up, and may still be done.
-        let known = self.is_by_hand(device, cap)
+        let known = self.devices.is_by_hand(device, cap)
             || unit.by_hand.has_failed_at(cap)
             || unit.back().is_some_and(is)
             || unit.found.is_some_and(is)
@@ -131,7 +133,7 @@ impl<S: Store> Core<S> {
 
     /// 7. No device is aimed at a cap outside the range that its driver tells, but for the cap found.
     fn aims_within_range(&self, device: usize, unit: &Unit) -> Result<(), String> {
-        let target = self.actuator.target(device);
+        let target = self.writer.account().target(device);
         let (Some(target), Some(range)) = (target, unit.device.range.known()) else {
             return Ok(());
         };

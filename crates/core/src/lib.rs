@@ -8,17 +8,20 @@
 //!
 //! Inside, [`Core`] routes events to rooms:
 //!
-//! - `authority`: who decides (mode, budget, lease, kill switch, commands), and what litd leaves behind;
+//! - `authority`: who decides (mode, budget, lease, kill switch, commands), whom steering has harmed, and what litd
+//!   leaves behind;
 //! - `devices`: what each holds, how it answers, whose its cap is, what limits it, whether it is failing;
 //! - `hooks`: who may connect and send what, whose processes use a GPU, what is known of profilers;
-//! - `job`: ranks, samples, the loop, its share of a budget, what the scheduler says;
+//! - `job`: all jobs and what was learned from them; of each its ranks, samples, loop, share of a budget, and what the
+//!   scheduler says;
 //! - `clocks`: those that jobs ask for, and the caps that these need;
 //! - `node`: its power by its BMC, and other programs that set caps here;
 //! - `view`, `plan`, `reason`: the plain value that targets are worked out from, by a pure function, and why;
+//! - `facts`: what follows from the state of these, for all that decide or tell;
 //! - `caps`, `ramp`, `writer`: when targets are worked out and written, how fast they rise, the journal and the audit
 //!   log, which know of every write before it happens;
 //! - `undo`: caps that a predecessor left, that are released, that an administrator sets, or that stay;
-//! - `trial`: the A/B experiment, the hold-out, harm;
+//! - `trial`: the A/B experiment, the hold-out;
 //! - `condition`: what outlives litd besides the journal, the log and what was learned;
 //! - `rounds`: what is done once a second;
 //! - `status`, `record`, `outbox`: what people and the shell are told;
@@ -34,6 +37,7 @@ pub mod config;
 mod core;
 mod devices;
 pub mod event;
+mod facts;
 mod hooks;
 mod invariants;
 mod job;

@@ -4,9 +4,11 @@ use litd_api::{Events, Totals};
 use litd_units::Nanos;
 
 use crate::baseline::Baseline;
+use crate::core::Core;
 use crate::event::Effect;
 use crate::rate::Bucket;
 use crate::record::{Note, Record};
+use crate::store::Store;
 
 /// How many refusals a second are logged; all are counted.
 const REFUSALS_PER_SECOND: f64 = 5.0;
@@ -139,6 +141,18 @@ impl Outbox {
             errors: self.record.errors(),
             refused: self.record.refusals(),
         }
+    }
+}
+
+impl<S: Store> Core<S> {
+    /// The moment of the event that is being handled.
+    pub(crate) fn now(&self) -> Nanos {
+        self.out.now()
+    }
+
+    /// Records an event and has it logged. What is about a job was caused by its user, unless the note says otherwise.
+    pub(crate) fn note(&mut self, note: Note) {
+        self.out.note(self.jobs.blame(note, self.hooks.owners()));
     }
 }
 

@@ -150,13 +150,13 @@ impl<S: Store> Core<S> {
     /// Aims devices that rise at their next steps. Runs after the targets were worked out, and before each write.
     pub(crate) fn aim_in_steps(&mut self) {
         let Some(per_second) = self.config.caps.max_rise_w_per_s else {
-            self.targets.rise_at_once(&mut self.actuator);
+            self.targets.rise_at_once(self.writer.account_mut());
             return;
         };
         let devices = self.devices.iter();
         let climbs = devices.filter_map(|(device, unit)| self.climb_of(device, unit));
         let climbs: Vec<Climb> = climbs.collect();
-        let (account, now) = (&mut self.actuator, self.out.now());
+        let (account, now) = (self.writer.account_mut(), self.out.now());
         self.targets.rise(per_second, &climbs, account, now);
     }
 
@@ -164,18 +164,20 @@ impl<S: Store> Core<S> {
     fn climb_of(&self, device: usize, unit: &Unit) -> Option<Climb> {
         let target = self.targets.planned(device)?;
         // A device that can't be judged counts with more than it holds, and would rise from there all the same.
-        let held = self.actuator.held(device);
-        let from = held.unwrap_or_else(|| self.actuator.most_of(device));
+        let held = self.writer.account().held(device);
+        let from = held.unwrap_or_else(|| self.writer.account().most_of(device));
         let is_left = self.authority.is_leaving() || self.devices.is_released(device);
-        let at_once =
-            is_left || self.is_by_hand(device, target) || self.goes_back_unrecorded(unit, target);
+        let at_once = is_left
+            || self.devices.is_by_hand(device, target)
+            || self.goes_back_unrecorded(unit, target);
         (target > from && !at_once).then(|| Climb {
             device,
             from,
             target,
             floor: unit.floor(&self.config.caps),
             unit: unit.device.range.last().map_or(WHOLE, |it| it.resolution),
-            is_busy: self.actuator.is_writing(device) || self.actuator.has_failed(device),
+            is_busy: self.writer.account().is_writing(device)
+                || self.writer.account().has_failed(device),
         })
     }
 
@@ -189,7 +191,7 @@ impl<S: Store> Core<S> {
 
     /// Whether a device is on its way up to its planned cap.
     pub(crate) fn is_on_its_way(&self, device: usize) -> bool {
-        let aimed = self.actuator.target(device);
+        let aimed = self.writer.account().target(device);
         let is_bounded = self.config.caps.max_rise_w_per_s.is_some();
         is_bounded && aimed.is_some() && aimed < self.targets.planned(device)
     }

@@ -33,7 +33,7 @@ impl<S: Store> Core<S> {
             }
             None => text,
         };
-        let is_lower = planned.zip(self.actuator.held(device));
+        let is_lower = planned.zip(self.writer.account().held(device));
         let is_lower = is_lower.is_some_and(|(planned, held)| held < planned);
         let text = match self.unfollowed().filter(|_| is_lower) {
             Some(why) => format!("{text}; it waits for watts that may still be drawn: {why}"),
@@ -53,7 +53,7 @@ impl<S: Store> Core<S> {
                 "left alone: somebody else set its cap; `litctl resume {}` takes it back",
                 unit.name
             )),
-            Why::NothingOwed if self.is_journaled(device) => Reason::of_litd(format!(
+            Why::NothingOwed if self.writer.is_journaled(device) => Reason::of_litd(format!(
                 "left alone, although its cap is not restored: litd has released it; {} is restored when litd steers it \
                  again or stops",
                 unit.found

@@ -44,7 +44,7 @@ impl<S: Store> Records<S> {
         now: Nanos,
         unix_seconds: f64,
     ) -> Result<Self, JournalError> {
-        let (writer, _) = Writer::open(store, boot_id)?;
+        let (writer, _) = Writer::open(store, boot_id, Vec::new())?;
         let out = Outbox::new(now, unix_seconds);
         Ok(Self { writer, out })
     }

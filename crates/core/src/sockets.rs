@@ -19,7 +19,7 @@ impl<S: Store> Core<S> {
     /// that.
     pub(crate) fn check_socket(&mut self, device: usize) {
         let now = self.now();
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -59,9 +59,7 @@ impl<S: Store> Core<S> {
 
     /// The jobs that count on a socket go on without it.
     pub(crate) fn plan_around(&mut self, device: usize) {
-        let counting = self.jobs.values().filter(|job| job.counts_on(device));
-        let names: Vec<String> = counting.map(|job| job.name.clone()).collect();
-        for name in names {
+        for name in self.jobs.that(|job| job.counts_on(device)) {
             self.plan_anew(&name);
         }
     }

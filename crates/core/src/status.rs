@@ -5,19 +5,15 @@ use litd_api::{
     RankStatus, Status,
 };
 use litd_policies::{Controller, Policy, State};
-use litd_power::Reading;
 use litd_traces::live::Shows;
-use litd_units::{Nanos, Watts};
+use litd_units::Nanos;
 
-use crate::core::{Core, seconds};
+use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::limits::limiter;
 use crate::job::Job;
 use crate::job::roster::Rank;
 use crate::store::Store;
-
-/// How old a reading may be, beyond the time that drivers may take: one round, and some more.
-const STALE: Nanos = Nanos(2_000_000_000);
 
 impl<S: Store> Core<S> {
     /// The state now.
@@ -30,7 +26,7 @@ impl<S: Store> Core<S> {
             },
             hostname: String::new(),
             uptime_seconds: (self.now() - self.rounds.started()).as_secs_f64(),
-            simulated: self.is_simulated(),
+            simulated: self.devices.is_simulated(),
             node: self.node_status(),
             gpus: self.gpus_status(),
             devices: self
@@ -44,15 +40,9 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether the hardware is a simulation.
-    pub(crate) fn is_simulated(&self) -> bool {
-        let simulated = |(_, unit): (usize, &Unit)| unit.backend() == "simulated";
-        self.devices.iter().any(simulated)
-    }
-
     fn node_status(&self) -> NodeStatus {
         let policy = self.policy();
-        let (mode, mode_reason) = self.mode_and_why();
+        let (mode, mode_reason) = self.authority.rule(&self.config);
         NodeStatus {
             mode: match policy {
                 Policy::Observe if mode == Mode::Steer => Mode::Observe,
@@ -61,9 +51,9 @@ impl<S: Store> Core<S> {
             mode_reason,
             lease: self.authority.lease_status(self.now()),
             policy: policy.name().to_owned(),
-            harm: self.trials.harm(),
+            harm: self.authority.harms().in_words(),
             yielded: self.has_yielded(),
-            unmanaged: self.unmanaged().iter().cloned().collect(),
+            unmanaged: self.devices.unmanaged().iter().cloned().collect(),
             power: self.node_told(),
             summary: self.summary(),
         }
@@ -79,33 +69,17 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The watts that CPU sockets lend: how far they are below their limits found, where a job counts on that.
-    pub(crate) fn lent(&self) -> Watts {
-        if self.jobs.values().all(|job| job.control.cpus().is_empty()) {
-            return Watts::ZERO;
-        }
-        let lent = |(device, unit)| {
-            let held = self.actuator.held(device)?;
-            Some(self.came_with(device, unit) - held)
-        };
-        let lent: Watts = self.devices.cpus().filter_map(lent).sum();
-        lent.max(Watts::ZERO)
-    }
-
-    /// A device's last reading, unless it is too old to say anything about now.
-    pub(crate) fn fresh_reading(&self, unit: &Unit) -> Option<Reading> {
-        let patience = seconds(self.config.caps.answer_seconds) + STALE;
-        unit.readings.fresh(patience, self.now())
-    }
-
     fn summary(&self) -> String {
         if self.authority.is_stopping() {
-            return match self.holds() {
+            return match self.authority.holds(&self.config) {
                 true => "stopping: caps go where the safe budget allows".to_owned(),
                 false => "stopping: caps are restored".to_owned(),
             };
         }
-        if let (true, Err(why)) = (self.authority.is_off(), self.check_mode()) {
+        if let (true, Err(why)) = (
+            self.authority.is_off(),
+            self.authority.check_mode(&self.config),
+        ) {
             return match self.not_held() {
                 Some(not_held) => format!("{why}; {not_held}"),
                 None => why,
@@ -130,7 +104,7 @@ impl<S: Store> Core<S> {
             (Policy::Observe, None) => "observing".to_owned(),
             (policy, None) => format!("steering with {policy}"),
         };
-        match self.unmanaged().len() {
+        match self.devices.unmanaged().len() {
             0 => {}
             1 => text.push_str(", 1 GPU is unmanaged (not found at start: `litctl events`)"),
             gpus => text.push_str(&format!(
@@ -153,7 +127,7 @@ impl<S: Store> Core<S> {
             let (out, jobs) = (out.join(", "), jobs.join(", "));
             text.push_str(&format!("; opted out: {out} (of {jobs})"));
         }
-        if self.trials.harm().is_some() {
+        if self.authority.harms().in_words().is_some() {
             text.push_str(
                 "; until `litctl resume`, no job of a user to whom steering did harm is steered (see `litctl trial \
                  status`)",
@@ -169,7 +143,7 @@ impl<S: Store> Core<S> {
         let is_unread = unit
             .standing
             .let_go()
-            .is_some_and(|it| it.closed.is_some() || !self.is_journaled(device));
+            .is_some_and(|it| it.closed.is_some() || !self.writer.is_journaled(device));
         let reading = self.fresh_reading(unit).filter(|_| !is_unread);
         let reading = reading.unwrap_or_default();
         let limits = unit.limits(&self.config.caps);
@@ -193,7 +167,7 @@ impl<S: Store> Core<S> {
             },
             job: unit.usage.job().map(str::to_owned),
             found: unit.found,
-            cap: self.actuator.held(device).filter(|_| !is_unread),
+            cap: self.writer.account().held(device).filter(|_| !is_unread),
             in_force: reading.enforced,
             floor: limits.floor,
             ceiling: limits.ceiling,
@@ -203,7 +177,8 @@ impl<S: Store> Core<S> {
             clock: reading.clock,
             power_limited: reading.power_limited,
             why: self
-                .why_not_restored(device)
+                .targets
+                .why_not_restored(device, unit, self.writer.account())
                 .unwrap_or_else(|| self.reason(device).text),
             limiter: limiter(&reading),
             ailing_since: self.condition.needs.of(unit).since,

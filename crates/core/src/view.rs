@@ -5,12 +5,10 @@ use litd_units::Watts;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::range::Range;
+use crate::devices::standing::{Standing, Theirs};
 use crate::job::Job;
 use crate::job::shares::Shares;
-use crate::plan::{
-    Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
-    kept,
-};
+use crate::plan::{Account, Demand, DeviceView, Doing, FailedView, Owner, RangeView, View, kept};
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
@@ -24,7 +22,7 @@ impl<S: Store> Core<S> {
             set_budget: self.set_budget(),
             managed_budget: self.managed_budget(),
             rises_stopped: self.raises_stopped(),
-            undo_waits: !self.waits.is_over(self.now()),
+            undo_waits: !self.targets.wait_is_over(self.now()),
             sockets_lend: self.jobs.values().any(|job| !job.control.cpus().is_empty()),
             demands: self.demands(&devices, &shares),
             devices,
@@ -32,7 +30,10 @@ impl<S: Store> Core<S> {
     }
 
     fn doing(&self) -> Doing {
-        match (self.authority.is_leaving(), self.holds()) {
+        match (
+            self.authority.is_leaving(),
+            self.authority.holds(&self.config),
+        ) {
             _ if self.is_looking_round() => Doing::LookingRound,
             (true, true) => Doing::LeavingBehind,
             _ if self.steers() || self.enforces() => Doing::Moving,
@@ -103,10 +104,9 @@ impl<S: Store> Core<S> {
     pub(crate) fn device_view(&self, device: usize, unit: &Unit) -> DeviceView {
         DeviceView {
             is_gpu: unit.is_gpu(),
-            standing: unit.standing.state(),
-            is_overwritten: unit.standing.is_overwritten(),
+            owner: self.owner(device, unit),
             is_judged: unit.is_judged(),
-            is_beyond_judging: self.is_beyond_judging(unit),
+            is_beyond_judging: unit.is_beyond_judging(),
             range: match unit.device.range {
                 Range::Told(_) => RangeView::Told,
                 Range::Asked(_) => RangeView::Asked,
@@ -116,19 +116,17 @@ impl<S: Store> Core<S> {
             planned_floor: self.keeps(device, unit).floor,
             back: unit.back(),
             by_hand: unit.by_hand.asked(),
-            is_read: unit.was_read() && self.is_fresh(unit),
+            is_read: unit.was_read() && self.authority.is_fresh(unit),
             is_reset: unit.resets.is_waiting(),
             is_overdue: unit.answering.is_overdue(),
-            is_journaled: self.is_journaled(device),
-            owes_undo: self.owes_undo(device, unit),
-            let_go: self.let_go_view(device, unit),
-            failed: self.failed_view(unit),
+            is_journaled: self.writer.is_journaled(device),
+            owes_undo: self.writer.owes_undo(device, unit),
             account: Account {
-                held: self.actuator.held(device),
-                most: self.actuator.most_of(device),
-                counts: self.actuator.counts(device),
-                has_failed: self.actuator.has_failed(device),
-                is_writing: self.actuator.is_writing(device),
+                held: self.writer.account().held(device),
+                most: self.writer.account().most_of(device),
+                counts: self.writer.account().counts(device),
+                has_failed: self.writer.account().has_failed(device),
+                is_writing: self.writer.account().is_writing(device),
             },
             counts_with: self.counts_with(device, unit),
             // Without a budget, restoring caps waits for nobody.
@@ -149,59 +147,25 @@ impl<S: Store> Core<S> {
         each.into_iter().flatten().reduce(Watts::max)
     }
 
-    fn failed_view(&self, unit: &Unit) -> Option<FailedView> {
-        unit.standing.failed().map(|failed| FailedView {
-            held: failed.held,
-            was_unread: failed.was_unread,
-            obeys_again: self.obeys_again(unit),
-        })
+    /// What a GPU comes to hold once litd has closed it, where its driver forgets the cap and litd is to leave the safe
+    /// budget behind: whatever litd leaves it with. The others make room for that.
+    fn once_closed(&self, unit: &Unit) -> Option<Watts> {
+        let range = unit.device.range.last();
+        let range = range.filter(|_| self.authority.holds(&self.config) && unit.is_forgetful())?;
+        Some(range.default)
     }
 
-    pub(crate) fn let_go_view(&self, device: usize, unit: &Unit) -> Option<LetGoView> {
-        let let_go = unit.standing.let_go()?;
-        let held = self.actuator.held(device);
-        let found = unit.found.zip(held);
-        let holds_found = found.is_some_and(|(found, held)| found.is_same_cap(held));
-        let is_idle = unit.answering.is_free() && !self.actuator.is_writing(device);
-        let is_read = unit.readings.asked() >= let_go.since && self.is_fresh(unit);
-        Some(LetGoView {
-            given_up: let_go.given_up,
-            is_closed: let_go.closed.is_some(),
-            is_held: self.is_held_off(unit),
-            is_journaled: self.is_journaled(device),
-            owes_undo: self.owes_undo(device, unit),
-            may_be_locked: self.may_be_locked(unit),
-            is_back: holds_found
-                && is_idle
-                && is_read
-                && self.predecessor.has_landed(unit.readings.asked()),
-            held,
-            left: self.left_view(device, unit),
-        })
-    }
-
-    pub(crate) fn left_view(&self, device: usize, unit: &Unit) -> LeftView {
-        // A released device that is opened once more is read before its cap is written.
-        let let_go = unit.standing.let_go();
-        let is_read = let_go.is_none_or(|it| unit.readings.asked() >= it.looked);
-        let is_known = is_read && self.is_fresh(unit) && !self.actuator.is_writing(device);
-        LeftView {
-            held: self.actuator.held(device).filter(|_| is_known),
-            goal: match unit.back().zip(unit.found) {
-                _ if self.holds() => LeftGoal::Target,
-                Some((back, found)) if !back.is_same_cap(found) => LeftGoal::Nearest(back),
-                _ => LeftGoal::Nothing,
-            },
+    fn owner(&self, device: usize, unit: &Unit) -> Owner {
+        match unit.standing {
+            Standing::Ours => Owner::Ours,
+            Standing::Foreign(Theirs::Kept) => Owner::Foreign,
+            Standing::Foreign(Theirs::Overwritten) => Owner::Overwritten,
+            Standing::Faulty(failed) => Owner::Faulty(FailedView {
+                held: failed.held,
+                was_unread: failed.was_unread,
+                obeys_again: self.obeys_again(unit),
+            }),
+            Standing::Released(let_go) => Owner::Released(self.let_go_view(device, unit, let_go)),
         }
-    }
-
-    /// The watts with which a device counts that is not to be moved: the most that it may hold; for a foreign cap,
-    /// the limit in force where its driver tells it.
-    pub(crate) fn counts_with(&self, device: usize, unit: &Unit) -> Watts {
-        let theirs = unit.standing.is_foreign();
-        let reading = self.fresh_reading(unit).filter(|_| theirs);
-        let enforced = reading.and_then(|reading| reading.enforced);
-        let enforced = enforced.filter(|enforced| *enforced > Watts::ZERO);
-        enforced.unwrap_or_else(|| self.actuator.most_of(device))
     }
 }

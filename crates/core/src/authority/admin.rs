@@ -1,14 +1,13 @@
 //! Commands of administrators, and reloads of the configuration.
 
-use litd_api::{Command, Done, EventKind, Lease, Mode, Problem, STOPPING};
+use litd_api::{Command, EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
-use litd_units::{Nanos, Watts};
+use litd_units::Watts;
 
 use crate::authority::Decided;
 use crate::config::{Caps, Config, OnExit};
 use crate::core::Core;
 use crate::devices::Unit;
-use crate::plan::DUST;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -19,8 +18,8 @@ pub(crate) fn problem(error: impl Into<String>) -> Problem {
 }
 
 /// A budget that a command promises to keep.
-struct Promise {
-    budget: Watts,
+pub(crate) struct Promise {
+    pub(crate) budget: Watts,
     /// The lease that brings it.
     lease: Option<Lease>,
 }
@@ -32,19 +31,10 @@ impl<S: Store> Core<S> {
         self.authority.is_stopping()
     }
 
-    /// Does what user `uid` asks for, who may. What follows from it is in [`Core::effects`].
-    ///
-    /// # Errors
-    /// It can't be done; nothing has changed.
-    pub fn command(&mut self, now: Nanos, uid: u32, command: Command) -> Result<Done, Problem> {
-        self.moves_on(now);
-        if self.authority.is_stopping() {
-            return Err(problem(STOPPING));
-        }
+    /// Does what user `uid` asks for.
+    pub(crate) fn obey(&mut self, uid: u32, command: Command) -> Result<String, Problem> {
         let asked = format!("user {uid} asks: {}", in_words(&command));
         self.note(Note::info(EventKind::Command, asked));
-        let promise = self.promise(&command);
-        let before = self.authority.decided();
         let outcome = match command {
             Command::SetBudget { watts } => self.ask_budget(watts),
             Command::SetPolicy { policy } => self.ask_policy(&policy),
@@ -63,28 +53,21 @@ impl<S: Store> Core<S> {
             Command::Lease(lease) => self.grant(lease),
             Command::EndLease => Ok(self.end_lease()),
             Command::Forget => {
-                self.learned.forget();
-                self.save_learned();
+                self.jobs.learned_mut().forget();
+                self.jobs
+                    .save_learned(self.writer.store_mut(), &mut self.out);
                 Ok("learned distributions and results of profilers are forgotten".to_owned())
             }
             Command::ImportStacks { stacks } => self.import_stacks(&stacks),
         };
-        match &outcome {
-            Ok(_) => self.settle_up(),
-            Err(Problem { error }) => {
-                self.note(Note::info(EventKind::Command, format!("refused: {error}")));
-            }
+        if let Err(Problem { error }) = &outcome {
+            self.note(Note::info(EventKind::Command, format!("refused: {error}")));
         }
-        let message = outcome?;
-        // The disk may have had room for the test entry, and none for all that is to be written.
-        match promise.and_then(|promise| Some((self.why_unrecorded(promise.budget)?, promise))) {
-            None => Ok(Done { message }),
-            Some((why, promise)) => Err(self.take_back_promise(promise, before, &why)),
-        }
+        outcome
     }
 
     /// The budget that a command promises to keep and for which caps may have to come down.
-    fn promise(&self, command: &Command) -> Option<Promise> {
+    pub(crate) fn promise(&self, command: &Command) -> Option<Promise> {
         match command {
             Command::SetBudget { watts } => Some(Promise {
                 // Without a budget in the command the configured one rules again.
@@ -102,11 +85,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn take_back_promise(&mut self, promise: Promise, before: Decided, why: &str) -> Problem {
+    /// What was decided before a promise that can't be kept is in force again.
+    pub(crate) fn take_back_promise(&mut self, before: Decided) {
         self.authority.take_back(before);
         self.mode_may_differ();
         self.replan_all();
-        self.settle_up();
+    }
+
+    /// Says that a promise can't be kept, because of `why`.
+    pub(crate) fn refuse_promise(&mut self, promise: &Promise, why: &str) -> Problem {
         let why = match &promise.lease {
             Some(lease) => self.refuse_lower(lease, why),
             None => format!("the budget stays as it was: {why}"),
@@ -115,42 +102,12 @@ impl<S: Store> Core<S> {
         problem(why)
     }
 
-    fn has_to_come_down(&self, budget: Watts) -> bool {
-        self.caps_on_gpus() > budget + self.lent() + DUST
-    }
-
-    /// Why no cap comes down to a budget, if one would have to and can't be put on record.
-    fn why_unrecorded(&self, budget: Watts) -> Option<String> {
-        let why = self.writer.why_only_restores()?;
-        let caps = self.caps_on_gpus();
-        let text = || format!("the GPUs may hold {caps} of {budget}, and {why}");
-        self.has_to_come_down(budget).then(text)
-    }
-
-    /// Checks that caps can be lowered to a budget before it is promised: no cap is lowered that can't be put on
-    /// record. A budget that lowers no cap is accepted whatever the disk does.
-    ///
-    /// # Errors
-    /// Why no cap could come down, and how much the GPUs may hold.
-    pub(crate) fn check_on_record(&mut self, budget: Watts) -> Result<(), String> {
-        if !self.has_to_come_down(budget) {
-            return Ok(());
-        }
-        // If somebody has removed the journal, it is written anew first.
-        self.check_journal();
-        self.writer.try_log(&mut self.out);
-        if self.writer.log_trouble().is_none() {
-            self.try_journal();
-        }
-        self.why_unrecorded(budget).map_or(Ok(()), Err)
-    }
-
     fn ask_budget(&mut self, watts: Option<Watts>) -> Result<String, Problem> {
         if let Some(budget) = watts {
             self.check_has_gpu()?;
             let kept = self.bounds().check_by_hand(budget);
             kept.map_err(|why| problem(self.unless_unread(why)))?;
-            self.check_enforced(self.mode_and_why())?;
+            self.check_enforced(self.authority.rule(&self.config))?;
             let as_it_was = |why| problem(format!("the budget stays as it was: {why}"));
             self.check_on_record(budget).map_err(as_it_was)?;
         }
@@ -166,29 +123,6 @@ impl<S: Store> Core<S> {
             (Some(budget), _) => format!("budget is {budget}"),
             (None, _) => format!("budget is {} again", self.gpu_budget()),
         })
-    }
-
-    /// Why a budget is refused, with the remedy where it may be refused only because GPUs were not read yet: until
-    /// then each counts with the most that it could hold.
-    pub(crate) fn unless_unread(&self, why: String) -> String {
-        match self.is_looking_round() {
-            true => format!(
-                "{why}; litd has just started, and a GPU that it has not read yet counts with the most that it could hold: ask again in a second"
-            ),
-            false => why,
-        }
-    }
-
-    /// A budget is refused on a node without a GPU to enforce it on.
-    pub(crate) fn check_has_gpu(&self) -> Result<(), Problem> {
-        let unread = self.unmanaged().len();
-        match (self.gpus(), unread) {
-            (0, 0) => Err(problem("this node has no GPU to keep a budget with")),
-            (0, _) => Err(problem(format!(
-                "litd reads none of this node's GPUs ({unread} are on the bus), so it can keep no budget"
-            ))),
-            _ => Ok(()),
-        }
     }
 
     /// A budget that litd would not enforce in this mode is refused.
@@ -214,7 +148,7 @@ impl<S: Store> Core<S> {
             return Err(problem(format!("{why}: `litctl resume` first")));
         }
         if policy != Policy::Observe {
-            self.check_mode().map_err(problem)?;
+            self.authority.check_mode(&self.config).map_err(problem)?;
         }
         self.authority.set_policy(policy);
         self.save_condition();
@@ -222,23 +156,11 @@ impl<S: Store> Core<S> {
         Ok(format!("policy is {policy}"))
     }
 
-    pub(crate) fn named(&self, device: Option<&str>) -> Result<Vec<usize>, Problem> {
-        let Some(name) = device else {
-            return Ok(self.devices.iter().map(|(device, _)| device).collect());
-        };
-        let device = self.devices.known_as(name);
-        device.map(|device| vec![device]).ok_or_else(|| {
-            problem(format!(
-                "there is no device {name:?}: `litctl status` lists them"
-            ))
-        })
-    }
-
     /// Steers devices again, from what they hold now.
     fn resume(&mut self, device: Option<&str>) -> Result<String, Problem> {
-        let mut devices = self.named(device)?;
+        let mut devices = self.devices.named(device)?;
         if self.authority.is_off() {
-            self.check_mode().map_err(problem)?;
+            self.authority.check_mode(&self.config).map_err(problem)?;
         }
         // Devices that are steered already are skipped, so that their job's loop goes on.
         devices.retain(|&device| !self.devices.get(device).is_some_and(Unit::is_ours));
@@ -332,14 +254,13 @@ impl<S: Store> Core<S> {
             self.bind_anew();
         }
         if law {
-            for name in self.with_a_loop() {
+            for name in self.jobs.with_a_loop() {
                 self.plan_anew(&name);
             }
         } else if rules {
             self.replan_all();
         }
-        let names: Vec<String> = self.jobs.keys().cloned().collect();
-        for name in names {
+        for name in self.jobs.names() {
             self.tell_hooks(&name);
         }
         if profilers {

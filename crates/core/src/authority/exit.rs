@@ -4,7 +4,6 @@
 use litd_api::EventKind;
 use litd_units::Watts;
 
-use crate::config::OnExit;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::hardware::FAILURES;
@@ -50,34 +49,10 @@ fn without_persistence(gpus: &[String]) -> String {
 }
 
 impl<S: Store> Core<S> {
-    /// The bound on the sum of all GPU caps after litd has left, if there is one.
-    pub(crate) fn budget_on_exit(&self) -> Option<Watts> {
-        let caps = &self.config.caps;
-        caps.safe_budget.filter(|_| caps.on_exit == OnExit::Hold)
-    }
-
-    /// Whether caps are to stay within the safe budget now that litd leaves.
-    pub(crate) fn holds(&self) -> bool {
-        self.authority.is_leaving() && self.budget_on_exit().is_some()
-    }
-
-    /// Whether a device was released only because litd is off, and is to stay within the safe budget: nobody else
-    /// owns its cap.
-    pub(crate) fn is_held_off(&self, unit: &Unit) -> bool {
-        unit.standing.let_go().is_some_and(|it| it.held) && self.holds()
-    }
-
-    /// Whether a device was read since litd began to stop, if it has: an older reading may miss somebody else's
-    /// change.
-    pub(crate) fn is_fresh(&self, unit: &Unit) -> bool {
-        let since = self.authority.stopping().since();
-        since.is_none_or(|since| unit.readings.asked() >= since)
-    }
-
     /// Whether a device holds the cap that it is to be left with, as far as its driver lets it, by a reading since
     /// litd began to stop.
     pub(crate) fn is_left(&self, device: usize, unit: &Unit) -> bool {
-        let target = self.actuator.target(device);
+        let target = self.writer.account().target(device);
         self.left_view(device, unit).is_left(target)
     }
 
@@ -93,12 +68,13 @@ impl<S: Store> Core<S> {
         let mut gpus = self.devices.gpus();
         gpus.all(|(device, unit)| {
             // A first reading is believed once a second one agrees.
-            let found = unit.found.is_some() || self.is_beyond_judging(unit);
+            let found = unit.found.is_some() || unit.is_beyond_judging();
             let range = !matches!(unit.device.range, Range::Asked(_));
-            let told = self.is_fresh(unit) && found && range;
+            let told = self.authority.is_fresh(unit) && found && range;
             let looked_at = told || !may_answer(device, unit);
             looked_at
-                && (!self.device_view(device, unit).may_move() || self.actuator.is_settled(device))
+                && (!self.device_view(device, unit).may_move()
+                    || self.writer.account().is_settled(device))
         })
     }
 
@@ -107,11 +83,13 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn above_on_exit(&self) -> Option<AboveSafe> {
         let safe = self
+            .config
+            .caps
             .budget_on_exit()
             .filter(|_| self.authority.is_leaving())?;
         let gpus = self.devices.gpus();
         let most = |(device, unit): (usize, &Unit)| {
-            let most = self.actuator.most_of(device);
+            let most = self.writer.account().most_of(device);
             self.comes_to_hold(unit).map_or(most, |late| late.max(most))
         };
         let sum: Watts = gpus.map(most).sum();
@@ -123,14 +101,6 @@ impl<S: Store> Core<S> {
         })
     }
 
-    /// What a GPU comes to hold once litd has closed it, where its driver forgets the cap and litd is to leave the safe
-    /// budget behind: whatever litd leaves it with. The others make room for that.
-    pub(crate) fn once_closed(&self, unit: &Unit) -> Option<Watts> {
-        let range = unit.device.range.last();
-        let range = range.filter(|_| self.holds() && unit.is_forgetful())?;
-        Some(range.default)
-    }
-
     fn forgetful(&self) -> Vec<String> {
         let gpus = self.devices.gpus().filter(|(_, unit)| unit.is_forgetful());
         gpus.map(|(_, unit)| unit.name.clone()).collect()
@@ -138,7 +108,7 @@ impl<S: Store> Core<S> {
 
     /// Says, once for the same GPUs, that no safe budget can be left behind on GPUs that forget their caps.
     pub(crate) fn check_forgetful(&mut self) {
-        let gpus = match self.budget_on_exit() {
+        let gpus = match self.config.caps.budget_on_exit() {
             Some(_) => self.forgetful(),
             None => Vec::new(),
         };
@@ -162,7 +132,7 @@ impl<S: Store> Core<S> {
             unit.is_some_and(|(device, unit)| {
                 let theirs = unit.standing.is_kept();
                 // A foreign cap stays, and its entry with it while a late write may be done on top.
-                let stays = theirs && self.is_fresh(unit);
+                let stays = theirs && self.authority.is_fresh(unit);
                 let done = stays || uncrossed && (theirs || self.is_back(device, unit));
                 let let_go = self.is_back_for_now(device, unit);
                 !done && !let_go && !self.is_left(device, unit)
@@ -175,12 +145,13 @@ impl<S: Store> Core<S> {
     /// budget.
     #[must_use]
     pub fn held_on_exit(&self) -> Vec<String> {
-        if !self.holds() {
+        if !self.authority.holds(&self.config) {
             return Vec::new();
         }
         let units = self.devices.iter();
-        let left =
-            units.filter(|&(device, unit)| self.is_journaled(device) && self.is_left(device, unit));
+        let left = units.filter(|&(device, unit)| {
+            self.writer.is_journaled(device) && self.is_left(device, unit)
+        });
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 }

@@ -4,7 +4,9 @@
 
 pub(crate) mod admin;
 pub(crate) mod exit;
+pub(crate) mod harm;
 pub(crate) mod over_budget;
+mod promise;
 pub(crate) mod rollout;
 pub(crate) mod stopping;
 
@@ -13,11 +15,13 @@ use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
+use crate::authority::harm::Harms;
 use crate::authority::over_budget::{Keeping, News};
 use crate::authority::stopping::Stopping;
 use crate::budget::check_number;
 use crate::config::{Config, Rollout};
 use crate::core::seconds;
+use crate::devices::Unit;
 
 /// A lease that was granted.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +76,8 @@ pub(crate) struct Authority {
     keeping: Keeping,
     /// The GPUs that were found, at the last look, to forget their caps once litd has left.
     forgetful: Vec<String>,
+    /// Whose jobs steering has made slower.
+    harms: Harms,
 }
 
 /// A copy of all decisions, to go back to if a promise turns out to be impossible.
@@ -119,6 +125,25 @@ impl Authority {
         match leased.unwrap_or(config.mode) {
             Mode::Canary => self.as_canary(&config.rollout),
             mode => (mode, why),
+        }
+    }
+
+    /// The mode that is in force under a configuration, without the reason.
+    pub fn mode(&self, config: &Config) -> Mode {
+        self.rule(config).0
+    }
+
+    /// Whether caps may be moved in this mode; if not, why, in words.
+    pub fn check_mode(&self, config: &Config) -> Result<(), String> {
+        let (mode, why) = self.rule(config);
+        let why = why.unwrap_or_else(|| {
+            let mode = mode.name();
+            format!("set `mode = \"on\"` instead of \"{mode}\" in its configuration and reload it")
+        });
+        match mode {
+            Mode::Steer => Ok(()),
+            Mode::Off => Err(format!("litd is off: {why}")),
+            Mode::Observe | Mode::Canary => Err(format!("litd only observes: {why}")),
         }
     }
 
@@ -192,6 +217,24 @@ impl Authority {
     /// Whether litd is stopping or off, so that caps have to become what stays without litd.
     pub fn is_leaving(&self) -> bool {
         self.is_stopping() || self.is_off
+    }
+
+    /// Whether caps are to stay within the safe budget now that litd leaves.
+    pub fn holds(&self, config: &Config) -> bool {
+        self.is_leaving() && config.caps.budget_on_exit().is_some()
+    }
+
+    /// Whether a device was released only because litd is off, and is to stay within the safe budget: nobody else
+    /// owns its cap.
+    pub fn is_held_off(&self, unit: &Unit, config: &Config) -> bool {
+        unit.standing.let_go().is_some_and(|it| it.held) && self.holds(config)
+    }
+
+    /// Whether a device was read since litd began to stop, if it has: an older reading may miss somebody else's
+    /// change.
+    pub fn is_fresh(&self, unit: &Unit) -> bool {
+        let since = self.stopping.since();
+        since.is_none_or(|since| unit.readings.asked() >= since)
     }
 
     /// A look at whether the GPUs' caps exceed the budget that was set or, while litd is off, the safe budget that it
@@ -343,6 +386,15 @@ impl Authority {
         })
     }
 
+    /// Whose jobs steering has made slower.
+    pub fn harms(&self) -> &Harms {
+        &self.harms
+    }
+
+    pub fn harms_mut(&mut self) -> &mut Harms {
+        &mut self.harms
+    }
+
     /// A copy of all decisions.
     pub fn decided(&self) -> Decided {
         Decided {
@@ -407,6 +459,34 @@ mod tests {
         assert!(authority.stops(Nanos(0)));
         authority.goes_off(&config(Mode::Observe));
         assert!(authority.is_leaving());
+    }
+
+    #[test]
+    fn caps_stay_within_the_safe_budget_only_once_litd_leaves_and_only_if_that_is_configured() {
+        let mut kept = config(Mode::Steer);
+        kept.caps.safe_budget = Some(Watts(1000.0));
+        let restored = kept.clone();
+        kept.caps.on_exit = crate::config::OnExit::Hold;
+        assert_eq!(restored.caps.budget_on_exit(), None);
+        assert_eq!(kept.caps.budget_on_exit(), Some(Watts(1000.0)));
+        let mut authority = Authority::default();
+        assert!(!authority.holds(&kept));
+        assert!(authority.stops(Nanos(0)));
+        assert!(authority.holds(&kept) && !authority.holds(&restored));
+    }
+
+    #[test]
+    fn caps_may_be_moved_in_one_mode_and_the_others_say_why_not() {
+        let mut authority = Authority::default();
+        assert_eq!(authority.check_mode(&config(Mode::Steer)), Ok(()));
+        let why = authority.check_mode(&config(Mode::Observe)).unwrap_err();
+        assert!(
+            why.starts_with("litd only observes: set `mode = \"on\"`"),
+            "{why}"
+        );
+        authority.kill(Some("a file".to_owned()));
+        let why = authority.check_mode(&config(Mode::Steer)).unwrap_err();
+        assert_eq!(why, "litd is off: a file");
     }
 
     #[test]

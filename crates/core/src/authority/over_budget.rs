@@ -67,10 +67,10 @@ impl<S: Store> Core<S> {
             let is_open = unit.standing.let_go().is_none_or(|it| it.closed.is_none());
             let is_read = is_open && self.fresh_reading(unit).is_some();
             let is_in_force = unit.standing.not_in_force().is_none();
-            let is_settled = is_in_force && !self.actuator.is_writing(device);
+            let is_settled = is_in_force && !self.writer.account().is_writing(device);
             let is_known = is_read && is_settled && unit.device.range.known().is_some();
             let most = self.counts_with(device, unit);
-            let held = self.actuator.held(device).filter(|_| is_known);
+            let held = self.writer.account().held(device).filter(|_| is_known);
             held.map_or(most, |held| held.min(most))
         });
         caps.sum::<Watts>() + self.unmanaged_hold()
@@ -102,7 +102,7 @@ impl<S: Store> Core<S> {
     fn why_exceeded(&self, budget: Watts) -> String {
         let view = self.view();
         let is_movable = |device: usize| {
-            let target = self.actuator.target(device);
+            let target = self.writer.account().target(device);
             let unit = view.devices.get(device);
             unit.is_some_and(|unit| unit.movable(&view, target).is_some())
         };
@@ -120,7 +120,8 @@ impl<S: Store> Core<S> {
         };
         let mut others: Vec<String> = immovable.map(named).collect();
         others.extend(
-            self.unmanaged()
+            self.devices
+                .unmanaged()
                 .iter()
                 .map(|address| format!("{address} (unmanaged: not found at start)")),
         );
@@ -146,7 +147,7 @@ impl<S: Store> Core<S> {
     /// The same in short, for status, while litd is off and a safe budget that it holds is not kept.
     pub(crate) fn not_held(&self) -> Option<String> {
         let is_told = self.authority.is_off() && self.authority.is_exceeded();
-        let budget = self.budget_on_exit().filter(|_| is_told)?;
+        let budget = self.config.caps.budget_on_exit().filter(|_| is_told)?;
         let (text, held) = (self.not_kept(budget), self.caps_on_gpus());
         Some(format!("{text}: the GPUs may hold {held}"))
     }

@@ -7,7 +7,6 @@ use litd_api::{EventKind, Lease, Mode, Problem};
 use litd_policies::Policy;
 use litd_units::Watts;
 
-use crate::authority::Rule;
 use crate::budget::check_number;
 use crate::core::Core;
 use crate::record::Note;
@@ -17,34 +16,10 @@ use crate::store::Store;
 const LONGEST: f64 = 86_400.0;
 
 impl<S: Store> Core<S> {
-    /// The mode in force, and why if it is not the configured one.
-    pub(crate) fn mode_and_why(&self) -> Rule {
-        self.authority.rule(&self.config)
-    }
-
     /// The host's name, for a configuration that names no node.
     pub fn set_host(&mut self, host: &str) {
         self.authority.set_host(host);
         self.mode_may_differ();
-    }
-
-    /// The mode in force.
-    pub(crate) fn mode(&self) -> Mode {
-        self.mode_and_why().0
-    }
-
-    /// Whether caps may be moved in this mode; if not, why, in words.
-    pub(crate) fn check_mode(&self) -> Result<(), String> {
-        let (mode, why) = self.mode_and_why();
-        let why = why.unwrap_or_else(|| {
-            let mode = mode.name();
-            format!("set `mode = \"on\"` instead of \"{mode}\" in its configuration and reload it")
-        });
-        match mode {
-            Mode::Steer => Ok(()),
-            Mode::Off => Err(format!("litd is off: {why}")),
-            Mode::Observe | Mode::Canary => Err(format!("litd only observes: {why}")),
-        }
     }
 
     /// Files that turn litd off while they are there.
@@ -174,7 +149,7 @@ impl<S: Store> Core<S> {
         if !renewed {
             self.mode_may_differ();
         }
-        let (mode, why) = self.mode_and_why();
+        let (mode, why) = self.authority.rule(&self.config);
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));
         let idle = match (mode, self.policy()) {
             (Mode::Off, _) => "; no budget is enforced while litd is off",
@@ -212,7 +187,7 @@ impl<S: Store> Core<S> {
         let Some(controller) = self.authority.expire_lease(self.now()) else {
             return;
         };
-        let mode = self.mode();
+        let mode = self.authority.mode(&self.config);
         let budget = match self.set_budget().filter(|_| mode != Mode::Off) {
             Some(budget) => format!(", with a budget of {budget}"),
             None => String::new(),
@@ -223,37 +198,5 @@ impl<S: Store> Core<S> {
         );
         self.note(Note::warning(EventKind::Command, text));
         self.mode_may_differ();
-    }
-
-    /// The budget that was set for all GPUs together: the least of the administrator's and the lease's, or else
-    /// the safe budget; or the GPUs' part of the node's budget if that is less. Once litd leaves, only the budget
-    /// to be left behind counts.
-    pub(crate) fn set_budget(&self) -> Option<Watts> {
-        if self.authority.is_leaving() {
-            return self.budget_on_exit();
-        }
-        let set = self.authority.budget(&self.config);
-        let bound = self.node.bound();
-        let less = |bound: &Watts| *bound < set.unwrap_or_else(|| self.come_to_hold());
-        bound.filter(less).or(set)
-    }
-
-    /// The sum of the caps that all GPUs may come to hold where no budget was set. Each GPU counts with the most
-    /// of: its cap found; after a reset its default, if it is no longer read; a foreign cap; the watts that it
-    /// counts with because its cap is not in force. GPUs that came up after the start count, too.
-    pub(crate) fn come_to_hold(&self) -> Watts {
-        let each = self.devices.gpus().map(|(device, unit)| {
-            let is_reset = unit.standing.let_go().is_some() || self.may_be_reset(unit);
-            let default = unit.device.range.last().filter(|_| is_reset);
-            let theirs = unit.standing.is_foreign();
-            let more = [
-                default.map(|range| range.default),
-                theirs.then(|| self.counts_with(device, unit)),
-                unit.standing.not_in_force(),
-            ];
-            let found = self.found_on(device, unit);
-            more.into_iter().flatten().fold(found, Watts::max)
-        });
-        each.sum::<Watts>() + self.each_unmanaged().sum()
     }
 }

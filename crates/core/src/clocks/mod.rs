@@ -138,7 +138,7 @@ impl Clocks {
 impl<S: Store> Core<S> {
     /// A rank asks for a clock of its GPU; `None`: the driver is to choose.
     pub(crate) fn ask_clock(&mut self, name: &str, rank: u32, clock: Option<Hertz>) {
-        if self.mode() != Mode::Steer {
+        if self.authority.mode(&self.config) != Mode::Steer {
             return self.out.refuse("clocks_observed");
         }
         let job = self.jobs.get(name);
@@ -282,7 +282,7 @@ impl<S: Store> Core<S> {
         let (pid, clock) = unit.clocks.asked?;
         let ours = unit.standing.is_ours() || unit.standing.is_foreign();
         if self.authority.is_stopping()
-            || self.mode() != Mode::Steer
+            || self.authority.mode(&self.config) != Mode::Steer
             || !ours
             || unit.usage.has_opted_out()
         {
@@ -301,7 +301,8 @@ impl<S: Store> Core<S> {
 
     /// Whether an unlocked device stays in the journal: it was unlocked a moment ago, and its rank is connected.
     fn lingers(&self, unit: &Unit) -> bool {
-        let steers = !self.authority.is_stopping() && self.mode() == Mode::Steer;
+        let steers =
+            !self.authority.is_stopping() && self.authority.mode(&self.config) == Mode::Steer;
         let ours = unit.standing.is_ours() && shared(unit).is_none();
         let here = unit.usage.job().is_some() && !unit.usage.has_opted_out();
         steers && ours && here && self.now() < unit.clocks.since + LINGERS
@@ -517,7 +518,7 @@ impl<S: Store> Core<S> {
     /// Removes a device from the journal once the driver chooses its clocks again.
     fn forget_clocks(&mut self, device: usize, address: &str) {
         let free = |unit: &Unit| unit.clocks.lock.is_free_for_good();
-        if !self.devices.get(device).is_some_and(free) || !self.journal_has_clocks(address) {
+        if !self.devices.get(device).is_some_and(free) || self.writer.lock(address).is_none() {
             return;
         }
         let failed = self.writer.freed_clocks(address, &mut self.out);
@@ -532,27 +533,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    fn journal_has_clocks(&self, address: &str) -> bool {
-        self.writer.lock(address).is_some()
-    }
-
     /// The number of devices present whose clocks may still be locked. A device that only the journal calls
     /// locked, because the journal can't be written, does not count.
     pub(crate) fn locked_devices(&self) -> usize {
         let uncrossed = self.writer.journal_trouble().is_some();
         let locked = |(_, unit): &(usize, &Unit)| match uncrossed {
             true => !unit.clocks.lock.is_free(),
-            false => self.may_be_locked(unit),
+            false => self.writer.may_be_locked(unit),
         };
         self.devices.iter().filter(locked).count()
-    }
-
-    /// Whether a device's clocks may be locked by litd. Nobody waits for a lock that may be done late: this litd
-    /// or the next removes it in time.
-    pub(crate) fn may_be_locked(&self, unit: &Unit) -> bool {
-        let clocks = &unit.clocks;
-        let in_journal = || self.journal_has_clocks(unit.address());
-        !clocks.lock.is_free_for_now() && (!clocks.lock.is_free() || in_journal())
     }
 
     /// A clock is part of the plan: from now on the cap that it needs is kept.
@@ -597,7 +586,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let (address, degree) = (unit.address().to_owned(), unit.clocks.planned.degree());
-        let held = self.actuator.most_of(device);
+        let held = self.writer.account().most_of(device);
         let note = match degree > 1.0 {
             true => Note::warning(
                 EventKind::State,
@@ -636,7 +625,7 @@ impl<S: Store> Core<S> {
     /// all others would pay for its watts. Its GPU counts as an idle one.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
         let own = unit.limits(&self.config.caps);
-        let held = self.actuator.most_of(device).min(own.ceiling);
+        let held = self.writer.account().most_of(device).min(own.ceiling);
         let held = match (self.steers(), unit.base()) {
             (false, Some(base)) => held.min(base),
             _ => held,

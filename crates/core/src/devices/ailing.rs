@@ -159,7 +159,7 @@ impl<S: Store> Core<S> {
     }
 
     fn caps_of(&self, job: &Job) -> Vec<(usize, Watts)> {
-        let held = |device: usize| Some((device, self.actuator.held(device)?));
+        let held = |device: usize| Some((device, self.writer.account().held(device)?));
         job.gpus().filter_map(held).collect()
     }
 

@@ -3,11 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use litd_power::{DeviceKind, Operation};
+use litd_api::Problem;
+use litd_policies::GpuReading;
+use litd_power::{DeviceKind, Operation, PowerError};
+use litd_traces::Marks;
 use litd_units::{Nanos, Watts};
 
+use crate::authority::admin::problem;
 use crate::devices::Unit;
 use crate::event::{Device, DeviceId, Effect};
+use crate::job::Job;
 use crate::outbox::Outbox;
 
 /// More than any present GPU takes. An unmanaged GPU counts with it where no GPU of the node has told its range.
@@ -112,6 +117,17 @@ impl Devices {
         highest.reduce(Watts::max).unwrap_or(UNTOLD)
     }
 
+    /// The watts that each unmanaged GPU may hold.
+    pub fn each_unmanaged(&self) -> impl Iterator<Item = Watts> {
+        let each = self.most_of_any_gpu();
+        self.unmanaged.iter().map(move |_| each)
+    }
+
+    /// The job that uses a device.
+    pub fn job_of(&self, device: usize) -> Option<String> {
+        self.get(device)?.usage.job().map(str::to_owned)
+    }
+
     /// Whether a device is doing nothing.
     pub fn is_free(&self, device: usize) -> bool {
         let free = |unit: &Unit| unit.answering.is_free() && !unit.unbelieved.is_suspect();
@@ -133,6 +149,113 @@ impl Devices {
             .filter_map(|unit| unit.standing.let_go_mut())
         {
             let_go.given_up = false;
+        }
+    }
+
+    /// A device with a foreign cap that was not resumed. One at its default counts as nobody's, as in
+    /// `Core::foreign_change`: it takes its watts of the budget, and stops nobody's raises besides.
+    pub fn foreign(&self) -> Option<&Unit> {
+        let at_default = |unit: &Unit| unit.found.is_some_and(|cap| unit.is_default(cap));
+        let foreign = |unit: &&Unit| unit.standing.is_foreign() && !at_default(unit);
+        self.units.iter().find(foreign)
+    }
+
+    /// Why no cap may rise, if a GPU can't be judged. Released GPUs don't count.
+    pub fn unjudged(&self) -> Option<String> {
+        let told = |unit: &Unit| unit.device.range.known().is_some();
+        let judged = |unit: &Unit| told(unit) && unit.found.is_some();
+        let mut units = self.gpus().map(|(_, unit)| unit);
+        let unit = units.find(|unit| unit.standing.let_go().is_none() && !judged(unit))?;
+        let what = match told(unit) {
+            true => "no usable cap",
+            false => "no usable range of caps",
+        };
+        Some(format!(
+            "the driver of {0} reports {what}; `litctl release --gpu {0}` lets the others' caps rise",
+            unit.name
+        ))
+    }
+
+    /// Whether the hardware is a simulation.
+    pub fn is_simulated(&self) -> bool {
+        let simulated = |(_, unit): (usize, &Unit)| unit.backend() == "simulated";
+        self.iter().any(simulated)
+    }
+
+    /// Whether all of a job's GPUs that litd may not steer were released: then its other devices keep their caps.
+    pub fn lacks_let_go_only(&self, job: &Job) -> bool {
+        let units = job.gpus().filter_map(|device| self.get(device));
+        let mut others = units
+            .filter(|unit| !unit.is_ours() || unit.usage.has_opted_out())
+            .peekable();
+        // If no GPU was released, something else keeps the job from being steered.
+        others.peek().is_some() && others.all(|unit| unit.standing.let_go().is_some())
+    }
+
+    /// Whether this write is an administrator's.
+    pub fn is_by_hand(&self, device: usize, cap: Watts) -> bool {
+        let asked = self.get(device).and_then(|unit| unit.by_hand.asked());
+        asked.is_some_and(|asked| asked.is_same_cap(cap))
+    }
+
+    /// Whether a write to the disk is tried again in a moment.
+    pub fn waits_for_disk(&self) -> bool {
+        self.units
+            .iter()
+            .any(|unit| unit.answering.retry_at().is_some())
+    }
+
+    /// The devices that a command names: this one, or all.
+    pub fn named(&self, device: Option<&str>) -> Result<Vec<usize>, Problem> {
+        let Some(name) = device else {
+            return Ok(self.iter().map(|(device, _)| device).collect());
+        };
+        let device = self.known_as(name);
+        device.map(|device| vec![device]).ok_or_else(|| {
+            problem(format!(
+                "there is no device {name:?}: `litctl status` lists them"
+            ))
+        })
+    }
+
+    /// What the law goes by of a GPU's readings.
+    pub fn gpu_reading(&self, device: usize) -> GpuReading {
+        let unit = self.get(device);
+        let Some(reading) = unit.and_then(|unit| unit.readings.last()) else {
+            return GpuReading {
+                cap: Watts(f64::NAN),
+                ..GpuReading::default()
+            };
+        };
+        GpuReading {
+            cap: reading.cap,
+            temperature: reading.temperature,
+            slowdown: reading.slowdown,
+            throttled: unit.is_some_and(|unit| unit.readings.window().throttled()),
+            power_share: unit.and_then(|unit| unit.readings.window().power_share()),
+            power: unit
+                .and_then(|unit| unit.readings.window().power())
+                .or(reading.power),
+            clock: reading.clock,
+            // Leads from kernels, so no pace.
+            pace: None,
+            slowness: None,
+            marks: Marks::default(),
+            busy: None,
+        }
+    }
+
+    /// Targets have changed, so devices that have refused writes are tried at once.
+    pub fn try_refused(&mut self, now: Nanos) {
+        for unit in &mut self.units {
+            unit.answering.retries_now(now);
+        }
+    }
+
+    /// Counts an error of a device's back end.
+    pub fn count_error(&self, device: usize, error: &PowerError, out: &mut Outbox) {
+        if let Some(unit) = self.get(device) {
+            out.error(error.kind(), unit.backend());
         }
     }
 
@@ -199,6 +322,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::devices::range::Range;
+    use crate::undo::by_hand::ByHand;
 
     /// A device that was not read yet, whose driver has told a range of 200 W to 700 W.
     pub(crate) fn device(kind: DeviceKind, address: &str) -> Device {
@@ -303,6 +427,68 @@ pub(crate) mod tests {
             devices.get_mut(device).unwrap().device.range = Range::NEVER_TOLD;
         }
         assert_eq!(devices.most_of_any_gpu(), UNTOLD);
+    }
+
+    #[test]
+    fn a_command_names_one_device_or_all() {
+        let devices = node();
+        assert_eq!(devices.named(None).unwrap(), [0, 1, 2]);
+        assert_eq!(devices.named(Some("cpu0")).unwrap(), [1]);
+        assert!(
+            devices
+                .named(Some("gpu7"))
+                .unwrap_err()
+                .error
+                .contains("gpu7")
+        );
+    }
+
+    #[test]
+    fn a_foreign_cap_counts_as_somebodys_unless_it_is_the_default() {
+        let mut devices = node();
+        assert!(devices.foreign().is_none());
+        let unit = devices.get_mut(2).unwrap();
+        unit.standing.take();
+        unit.found = Some(Watts(700.0));
+        assert!(devices.foreign().is_none());
+        devices.get_mut(2).unwrap().found = Some(Watts(600.0));
+        assert_eq!(
+            devices.foreign().map(|unit| unit.name.as_str()),
+            Some("gpu1")
+        );
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_judged_is_named_until_it_is_released() {
+        let mut devices = node();
+        for device in 0..2 {
+            devices.get_mut(device).unwrap().found = Some(Watts(700.0));
+        }
+        let why = devices.unjudged().unwrap();
+        assert!(why.contains("gpu1 does not say what its cap is;"), "{why}");
+        devices.get_mut(2).unwrap().device.range = Range::NEVER_TOLD;
+        let why = devices.unjudged().unwrap();
+        assert!(
+            why.contains("gpu1 does not say what its cap may be;"),
+            "{why}"
+        );
+        devices
+            .get_mut(2)
+            .unwrap()
+            .standing
+            .release(Nanos(0), false);
+        assert_eq!(devices.unjudged(), None);
+    }
+
+    #[test]
+    fn an_override_is_known_by_its_cap_while_it_is_under_way() {
+        let mut devices = node();
+        devices.get_mut(0).unwrap().by_hand = ByHand::Asked(Watts(600.0));
+        assert!(devices.is_by_hand(0, Watts(600.0)));
+        assert!(!devices.is_by_hand(0, Watts(601.0)) && !devices.is_by_hand(2, Watts(600.0)));
+        let unit = devices.get_mut(0).unwrap();
+        unit.by_hand.fail(Nanos(0), "no answer".to_owned());
+        assert!(!devices.is_by_hand(0, Watts(600.0)));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
-use crate::devices::resets::Reset;
 use crate::devices::unbelieved::Heard;
 use crate::journal::{Entry, Undo};
 use crate::record::Note;
@@ -43,16 +42,15 @@ impl<S: Store> Core<S> {
             self.note(note);
         }
         // A device whose write failed waits for its retry; a device that timed out was only no longer waited for.
-        let waits = self.actuator.is_writing(device) || self.waits_for_retry(device);
-        if !waits && self.actuator.has_failed(device) {
-            self.actuator.retry(device);
+        let waits = self.writer.account().is_writing(device) || self.waits_for_retry(device);
+        if !waits && self.writer.account().has_failed(device) {
+            self.writer.account_mut().retry(device);
         }
         match reply {
             Reply::Read(Ok(reading)) => self.has_read(device, asked, reading),
             Reply::Read(Err(error)) => self.read_failed(device, &error),
             Reply::Set(outcome) => {
-                let by_hand =
-                    matches!(operation, Operation::Set(cap) if self.is_by_hand(device, cap));
+                let by_hand = matches!(operation, Operation::Set(cap) if self.devices.is_by_hand(device, cap));
                 if let Operation::Set(wanted) = operation {
                     self.has_written(device, wanted, outcome, by_hand);
                 }
@@ -65,7 +63,7 @@ impl<S: Store> Core<S> {
             Reply::Range(Ok(_)) => {}
             Reply::Holders(Ok(holders)) => self.holders(device, asked, &holders),
             Reply::Holders(Err(error)) => {
-                self.count_error(device, &error);
+                self.devices.count_error(device, &error, &mut self.out);
                 self.holders_unknown(device, &error.to_string());
             }
             Reply::Clocks(outcome) => {
@@ -83,13 +81,6 @@ impl<S: Store> Core<S> {
         unit.is_some_and(|unit| unit.answering.retry_at().is_some())
     }
 
-    pub(crate) fn count_error(&mut self, device: usize, error: &PowerError) {
-        if let Some(unit) = self.devices.get(device) {
-            let backend = unit.backend().to_owned();
-            self.out.error(error.kind(), &backend);
-        }
-    }
-
     /// A write has ended; `by_hand` if it was an administrator's override.
     fn has_written(
         &mut self,
@@ -98,7 +89,7 @@ impl<S: Store> Core<S> {
         outcome: Result<Watts, PowerError>,
         by_hand: bool,
     ) {
-        let before = self.actuator.held(device);
+        let before = self.writer.account().held(device);
         if let Some(unit) = self.devices.get(device) {
             let called = (unit.address(), unit.name.as_str());
             self.writer
@@ -109,7 +100,7 @@ impl<S: Store> Core<S> {
             if by_hand {
                 self.wrote_by_hand(device, told);
             }
-            self.actuator.not_written(device);
+            self.writer.account_mut().not_written(device);
             return self.look_again(device, cap);
         }
         if let Ok(held) = outcome
@@ -118,7 +109,7 @@ impl<S: Store> Core<S> {
             if by_hand {
                 self.wrote_by_hand(device, told);
             }
-            self.actuator.written(device, None);
+            self.writer.account_mut().written(device, None);
             self.expect_late(device, wanted, false);
             self.tell_unexplained(device, wanted, held);
             return self.look_again(device, held);
@@ -127,8 +118,8 @@ impl<S: Store> Core<S> {
             Ok(held) => (Some(held), None),
             Err(error) => (None, Some(error)),
         };
-        let most = self.actuator.most_of(device);
-        let written = self.actuator.written(device, held);
+        let most = self.writer.account().most_of(device);
+        let written = self.writer.account_mut().written(device, held);
         self.doubt(device, most);
         match written {
             Written::Confirmed => self.confirmed(device, before, held),
@@ -139,7 +130,8 @@ impl<S: Store> Core<S> {
                 }
                 self.expect_late(device, wanted, true);
                 // The cap as its driver rounds it has to be undone after a crash, too.
-                self.journal_late(device, held);
+                self.writer
+                    .journal_late(device, held, &self.devices, &mut self.out);
                 self.write_failed(device, &format!("was set to {wanted} and holds {held}"));
             }
             Written::Failed => {
@@ -147,7 +139,7 @@ impl<S: Store> Core<S> {
                     if !error.refuses() {
                         self.expect_late(device, wanted, true);
                     }
-                    self.count_error(device, &error);
+                    self.devices.count_error(device, &error, &mut self.out);
                     if matches!(error, PowerError::OutOfRange { .. }) {
                         self.devices.ask_anew(device);
                     }
@@ -181,7 +173,7 @@ impl<S: Store> Core<S> {
         };
         let by_driver = unit.rounds(wanted, held) || unit.device.range.last().is_some_and(limit);
         let was_there = before.is_some_and(|before| before.is_same_cap(held));
-        let ours = self.entry(unit.address());
+        let ours = self.writer.entry(unit.address());
         let ours = ours.is_some_and(|entry| entry.undo(held) != Undo::Foreign);
         !(was_there || by_driver || ours)
     }
@@ -211,14 +203,14 @@ impl<S: Store> Core<S> {
             unit.unbelieved.hears(seen, self.out.now());
             unit.answering.retries_at(self.out.now() + RETRY);
         }
-        self.actuator.suspect(device, seen);
+        self.writer.account_mut().suspect(device, seen);
         self.devices.want_read(device);
     }
 
     /// A reading is unlike all that is known: the device is read again at once. A device whose readings contradict
     /// each other counts with the most that it could hold, and fails if they go on to do so.
     fn disbelieve(&mut self, device: usize, cap: Watts, heard: Heard) {
-        self.actuator.suspect(device, cap);
+        self.writer.account_mut().suspect(device, cap);
         if let Heard::OtherwiseAgain(before) = heard {
             let cause = format!("it says {cap}, and said {before} just before");
             self.misread(device, cause);
@@ -233,7 +225,10 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        match (self.actuator.held(device), self.entry(unit.address())) {
+        match (
+            self.writer.account().held(device),
+            self.writer.entry(unit.address()),
+        ) {
             (Some(held), _) => !held.is_same_cap(cap) && !self.is_rounded(device, cap),
             // A failed write has left the cap before it: nothing has moved.
             (None, Some(_)) if unit.was_read() && unit.reads(cap) => false,
@@ -251,10 +246,10 @@ impl<S: Store> Core<S> {
             .devices
             .get(device)
             .filter(|it| !it.standing.is_foreign());
-        let Some((unit, held)) = unit.zip(self.actuator.held(device)) else {
+        let Some((unit, held)) = unit.zip(self.writer.account().held(device)) else {
             return false;
         };
-        let entry = self.entry(unit.address());
+        let entry = self.writer.entry(unit.address());
         let ours = entry.is_some_and(|entry| matches!(entry.undo(held), Undo::Write(_)));
         ours && cap < held && !held.is_same_cap(cap) && unit.rounds(held, cap)
     }
@@ -275,7 +270,7 @@ impl<S: Store> Core<S> {
         let lowered = before.is_none_or(|before| held < before);
         match unit.is_gpu() {
             true => unit.following.gpu_holds(held, lowered.then_some(until)),
-            false if !lowered && !self.actuator.is_doubted(device) => {
+            false if !lowered && !self.writer.account().is_doubted(device) => {
                 unit.following.stop_awaiting();
             }
             false if !lowered => unit.following.socket_holds_more(held),
@@ -345,7 +340,7 @@ impl<S: Store> Core<S> {
     }
 
     fn read_failed(&mut self, device: usize, error: &PowerError) {
-        self.count_error(device, error);
+        self.devices.count_error(device, error, &mut self.out);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -354,46 +349,6 @@ impl<S: Store> Core<S> {
         if unit.answering.failures() == FAILURES && unit.standing.is_ours() {
             self.fault(device, &error.to_string());
         }
-    }
-
-    /// A device does not do what it is told: its cap is restored as far as possible, and it is left alone until it
-    /// recovers, is reset or an administrator resumes it. Only for a budget it is lowered meanwhile.
-    pub(crate) fn fault(&mut self, device: usize, why: &str) {
-        self.fault_counting(device, None, why);
-    }
-
-    /// The same; `not_in_force`: the watts that it counts with, because the cap that it reads does not limit it.
-    pub(crate) fn fault_counting(&mut self, device: usize, not_in_force: Option<Watts>, why: &str) {
-        let now = self.now();
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        unit.following.stop_awaiting();
-        let address = unit.address().to_owned();
-        // A device that was never read is not touched anyway, and joins once it answers.
-        if unit.was_read() {
-            unit.fails(now, not_in_force);
-        }
-        unit.has_failed_again();
-        self.note(Note::warning(EventKind::Fault, why).device(&address));
-        self.standing_changed(device);
-    }
-
-    /// The standing of a device has changed: its job can no longer be steered, or can again.
-    pub(crate) fn standing_changed(&mut self, device: usize) {
-        let unit = self.devices.get(device).filter(|unit| !unit.is_ours());
-        if let Some(state) = unit.map(|unit| unit.standing.told().name()) {
-            self.fail_by_hand(device, format!("it is {state} now"));
-        }
-        let job = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.usage.job().map(str::to_owned));
-        if let Some(name) = job {
-            self.suspend_or_resume(&name);
-        }
-        // A CPU socket has no job of its own, but plans may count on it.
-        self.plan_around(device);
     }
 
     fn has_read(&mut self, device: usize, asked: Nanos, reading: Reading) {
@@ -417,7 +372,7 @@ impl<S: Store> Core<S> {
             return self.disbelieve(device, reading.cap, heard);
         }
         unit.unbelieved.settle();
-        if !self.actuator.has_failed(device) {
+        if !self.writer.account().has_failed(device) {
             unit.answering.has_read();
         }
         let last = unit.readings.comes(reading, asked, now);
@@ -426,20 +381,23 @@ impl<S: Store> Core<S> {
         let enforced = (asked, reading.enforced);
         self.writer
             .log_reading(device, called, enforced, &mut self.out);
-        let known = self.actuator.held(device);
+        let known = self.writer.account().held(device);
         // A failed write, or a predecessor's, was done after all: before it the device drew no more than the caps
         // that litd has found or written there.
         let unsure = self.devices.get(device).map(Unit::address);
-        let unsure = unsure.and_then(|address| self.entry(address));
+        let unsure = unsure.and_then(|address| self.writer.entry(address));
         let unsure = unsure.filter(|_| known.is_none()).map(Entry::most);
         let anew = last.is_some_and(|last| reading.counts_anew(&last));
         match known.or(last.map(|last| last.cap)) {
             Some(held) if moved && !first => self.cap_moved(device, held, reading.cap, anew),
             // The device holds the requested cap as its driver rounds it; that cap, too, has to be undone after a
             // crash.
-            _ if self.is_rounded(device, reading.cap) => self.journal_late(device, reading.cap),
+            _ if self.is_rounded(device, reading.cap) => {
+                self.writer
+                    .journal_late(device, reading.cap, &self.devices, &mut self.out)
+            }
             _ => {
-                self.actuator.observe(device, reading.cap);
+                self.writer.account_mut().observe(device, reading.cap);
                 if anew && self.begin_anew(device) {
                     self.devices.ask_anew(device);
                 }
@@ -459,178 +417,9 @@ impl<S: Store> Core<S> {
         self.look_at_clocks(device, asked);
         self.check_settling(device);
         self.check_socket(device);
-        let job = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.usage.job().map(str::to_owned));
-        if let Some(name) = job {
+        if let Some(name) = self.devices.job_of(device) {
             self.step(&name);
         }
-    }
-
-    /// A device holds another cap than litd knows of. `anew`: its energy counter says that it was reset.
-    fn cap_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
-        let most = self.actuator.most_of(device);
-        self.actuator.observe(device, cap);
-        self.cap_settles(device);
-        // The present cap is judged from now on, not the one that an earlier reset had left.
-        let unit = self.devices.get_mut(device);
-        let before = unit.and_then(|unit| unit.resets.judged());
-        let (held, anew) = before.map_or((held, anew), |reset| (reset.held, true));
-        if self.landed_by_hand(device, cap) || self.is_leftover(device, cap) {
-            if anew {
-                // A late write does not reset an energy counter.
-                self.devices.ask_anew(device);
-                self.begin_anew(device);
-            }
-            self.overwrote(device, cap);
-            // Power has yet to follow a cap that the device came to hold late, as with any other cap.
-            self.doubt(device, most);
-            return self.journal_late(device, cap);
-        }
-        if let Some(unit) = self.devices.get_mut(device)
-            && anew
-            && !unit.is_default(cap)
-        {
-            // The reset may have changed the device's default: its driver has to tell before the cap is judged.
-            unit.resets.waits_for_driver(Reset { held, cap });
-            return self.devices.ask_anew(device);
-        }
-        self.judge_moved(device, held, cap, anew);
-    }
-
-    /// A foreign cap was set, and stays; `found` was to be restored before. A failed write, or a predecessor's,
-    /// may still be done on top of it: then the foreign cap is restored, so it enters the journal now.
-    fn leave_to_them(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
-        if let Some(unit) = self.devices.get_mut(device) {
-            // The device that had failed answers again, with a cap that somebody set on purpose.
-            unit.standing.take();
-        }
-        self.journal_over(device, found, theirs);
-    }
-
-    /// The journal has somebody else's cap as the one found from now on, and the late writes that may replace it.
-    pub(crate) fn journal_over(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        let address = unit.address().to_owned();
-        self.forget_entry(&address);
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        unit.landing = unit.landing.take().and_then(|it| it.over(found));
-        let Some(landing) = &unit.landing else {
-            return;
-        };
-        let late = landing.caps().iter().filter(|cap| !cap.is_same_cap(theirs));
-        let late: Vec<(usize, Watts)> = late.map(|&cap| (device, cap)).collect();
-        unit.found = Some(theirs);
-        for write in late {
-            self.journal_writes(&[write]);
-        }
-    }
-
-    /// A late write of litd's or a predecessor's was done. If it replaced somebody else's cap, that cap is
-    /// restored.
-    fn overwrote(&mut self, device: usize, cap: Watts) {
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        // Without a late write outstanding `found` is the cap before, not somebody else's.
-        let theirs = unit.found.filter(|_| unit.landing.is_some());
-        let theirs = theirs.filter(|theirs| !theirs.is_same_cap(cap));
-        let Some(theirs) = theirs.filter(|_| unit.standing.overwrite()) else {
-            return;
-        };
-        let text = format!(
-            "a late write of litd's, {cap}, has replaced the foreign cap {theirs}: {theirs} is restored"
-        );
-        let note = Note::warning(EventKind::Restore, text).device(unit.address());
-        self.note(note);
-    }
-
-    /// The driver has told the new default of a device that had been reset to another cap than its old default.
-    pub(crate) fn judge_reset(&mut self, device: usize) {
-        let unit = self.devices.get_mut(device);
-        let reset = unit.and_then(|unit| unit.resets.judged());
-        if let Some(Reset { held, cap }) = reset {
-            self.judge_moved(device, held, cap, true);
-        }
-    }
-
-    /// Decides whether a reset or somebody else has changed a device's cap.
-    fn judge_moved(&mut self, device: usize, held: Watts, cap: Watts, anew: bool) {
-        let now = self.now();
-        let touched = self.is_journaled(device);
-        let steered = self.jobs.values().any(|job| job.asks_for(device));
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        let address = unit.address().to_owned();
-        // The device was taken from litd before, and is moved again: its rival is still there.
-        let (again, found) = (unit.standing.is_foreign(), unit.found);
-        if again || !steered && !touched {
-            // A foreign change: the new value becomes the cap found.
-            unit.found = Some(cap);
-            let at_default = unit.is_default(cap);
-            if at_default {
-                // After a reset, or with another part, nothing is written before the device has told its identity.
-                self.devices.ask_anew(device);
-            }
-            let is_reset = anew && at_default;
-            let whose = match is_reset {
-                true => "a reset",
-                false => "somebody else",
-            };
-            let text = format!("cap changed from {held} to {cap} by {whose}; it was not litd's");
-            self.note(Note::info(EventKind::Foreign, text).device(&address));
-            if is_reset {
-                self.begin_anew(device);
-            } else if again {
-                self.leave_to_them(device, found, cap);
-                self.foreign_change(device, cap);
-            }
-            return;
-        }
-        // A user can have his GPU reset as often as he likes: if it stayed at its default, its excess would be
-        // taken from the others' GPUs.
-        if unit.is_default(cap) && unit.resets.may_be_reset(anew, now) {
-            self.devices.ask_anew(device);
-            self.begin_anew(device);
-            let text = format!(
-                "cap went from {held} to the default of {cap}: the device was reset; identity and limits are read anew"
-            );
-            return self.note(Note::warning(EventKind::Foreign, text).device(&address));
-        }
-        unit.following.stop_awaiting();
-        if unit.standing.let_go().is_some() {
-            // The foreign cap stays, and becomes the cap found.
-            unit.found = Some(cap);
-        }
-        let text = format!(
-            "somebody else changed the cap from {held} to {cap}: left alone until `litctl resume {address}`"
-        );
-        self.note(Note::warning(EventKind::Foreign, text).device(&address));
-        self.leave_to_them(device, found, cap);
-        self.standing_changed(device);
-        self.foreign_change(device, cap);
-    }
-
-    /// A failed device that was reset belongs to litd again, so that budgets are enforced on it. Returns whether
-    /// it had failed.
-    fn begin_anew(&mut self, device: usize) -> bool {
-        let is_faulty = |unit: &&mut Unit| unit.standing.is_faulty();
-        let Some(unit) = self.devices.get_mut(device).filter(is_faulty) else {
-            return false;
-        };
-        unit.begins_anew();
-        let address = unit.address().to_owned();
-        self.actuator.retry(device);
-        let text = "was reset after it had failed: it is litd's again";
-        self.note(Note::info(EventKind::Fault, text).device(&address));
-        self.standing_changed(device);
-        true
     }
 
     /// Devices that take too long to answer.

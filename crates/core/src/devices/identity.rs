@@ -46,7 +46,7 @@ impl<S: Store> Core<S> {
                 action: "reading its identity",
                 cause: format!("it says that it is {}", identity.address),
             };
-            return self.count_error(device, &error);
+            return self.devices.count_error(device, &error, &mut self.out);
         }
         let differs = |old: &Option<String>, new: &Option<String>| matches!((old, new), (Some(old), Some(new)) if old != new);
         let held = unit.readings.cap();
@@ -98,11 +98,9 @@ impl<S: Store> Core<S> {
             let text = format!("{how}: the GPU counts as shared now, and litd does not steer it");
             self.note(Note::warning(EventKind::Foreign, text).device(&address));
         }
-        let job = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.usage.job().map(str::to_owned));
-        let Some(name) = job else { return };
+        let Some(name) = self.devices.job_of(device) else {
+            return;
+        };
         self.suspend_or_resume(&name);
         let looping = |job: &crate::job::Job| job.control.runs();
         if self.jobs.get(&name).is_some_and(looping) {
@@ -112,32 +110,13 @@ impl<S: Store> Core<S> {
 
     /// The cap that it holds is the new part's own, and nothing of the old part is to be restored.
     fn part_was_replaced(&mut self, device: usize, address: &str) {
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         if let Some(unit) = self.devices.get_mut(device) {
             unit.found = held;
         }
         self.devices.want_read(device);
-        self.forget_entry(address);
+        self.writer.cross_out(address, &mut self.out);
         let text = "is another part than before: its cap is taken as found";
         self.note(Note::info(EventKind::Foreign, text).device(address));
-    }
-
-    /// The cap found may exceed the driver's highest cap by now. The device goes as near to it as possible, and
-    /// the cap found stays in the undo journal until it can be restored.
-    pub(crate) fn note_shrunk(&mut self, device: usize) {
-        let Some(unit) = self.devices.get(device) else {
-            return;
-        };
-        let (Some(found), Some(back)) = (unit.found, unit.back()) else {
-            return;
-        };
-        if back.is_same_cap(found) {
-            return;
-        }
-        let text = format!(
-            "the cap found is {found}, and its driver accepts at most {back} now: {back} is restored, and the undo journal keeps {found}"
-        );
-        let note = Note::warning(EventKind::Restore, text).device(unit.address());
-        self.note(note);
     }
 }

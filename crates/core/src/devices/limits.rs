@@ -7,6 +7,7 @@ use litd_power::{Reading, Throttle};
 use litd_units::{Nanos, Watts};
 
 use crate::core::Core;
+use crate::devices::Unit;
 use crate::job::Job;
 use crate::node::supply::BRAKE;
 use crate::record::Note;
@@ -121,13 +122,13 @@ impl<S: Store> Core<S> {
 
     /// Why no cap of the node may be raised now, if so. Caps found are still restored.
     pub(crate) fn raises_stopped(&self) -> Option<String> {
-        if let Some(unit) = self.foreign_device() {
+        if let Some(unit) = self.devices.foreign() {
             return Some(format!(
                 "somebody else set the cap of {0}; once `litctl resume {0}` has taken it back, caps may rise",
                 unit.name
             ));
         }
-        self.unjudged().or_else(|| self.short_of_power())
+        self.devices.unjudged().or_else(|| self.short_of_power())
     }
 
     /// Why the node has no more power to give now, if so: its supplies are short, or were a minute ago.
@@ -141,6 +142,27 @@ impl<S: Store> Core<S> {
         Some(format!("the power brake was pulled on {name}"))
     }
 
+    /// A device whose power has not followed its cap in time: no raise waits for it any longer.
+    pub(crate) fn unfollowed(&self) -> Option<String> {
+        let late = |&(device, unit): &(usize, &Unit)| {
+            // A device that was raised again pays for no raise; nor does a failed one, which counts with what it
+            // could hold.
+            let pays = self.writer.account().is_doubted(device) && unit.standing.is_ours();
+            pays && unit.following.is_late(self.now())
+        };
+        let (device, unit) = self.devices.iter().find(late)?;
+        let held = self.writer.account().held(device).unwrap_or_default();
+        let power = unit
+            .told_power()
+            .map_or("does not tell its power".to_owned(), |power| {
+                format!("draws {power:.0}")
+            });
+        Some(format!(
+            "{} {power} and its cap was lowered to {held:.0} {:.0} s ago",
+            unit.name, self.config.caps.follow_seconds
+        ))
+    }
+
     /// Cancels raises that may no longer be made: of a GPU that throttles by now, and all of them where raises
     /// have stopped. Jobs that are not steered keep caps too, and may have been waiting for watts to reach them.
     /// Returns whether there were any.
@@ -150,7 +172,7 @@ impl<S: Store> Core<S> {
         }
         let stopped = self.raises_stopped();
         let mut cancelled = Vec::new();
-        for (name, job) in &self.jobs {
+        for job in self.jobs.values() {
             if job.control.ask().is_none() {
                 continue;
             }
@@ -170,7 +192,7 @@ impl<S: Store> Core<S> {
                     unit.map(|unit| format!("{} throttles", unit.name))
                 }
             };
-            cancelled.extend(reason.map(|why| (name.clone(), why)));
+            cancelled.extend(reason.map(|why| (job.name.clone(), why)));
         }
         let any = !cancelled.is_empty();
         for (name, why) in cancelled {
@@ -189,9 +211,8 @@ impl<S: Store> Core<S> {
             return false;
         };
         let waits =
-            |job: &&Job| job.control.ask().is_some() && job.gpus().any(|gpu| self.rises(gpu));
-        let waiting = self.jobs.values().filter(waits);
-        let names: Vec<String> = waiting.map(|job| job.name.clone()).collect();
+            |job: &Job| job.control.ask().is_some() && job.gpus().any(|gpu| self.rises(gpu));
+        let names = self.jobs.that(waits);
         for name in &names {
             self.cancel_rises_of(name, &why);
         }
@@ -204,9 +225,9 @@ impl<S: Store> Core<S> {
             return false;
         };
         let floor = unit.limits(&self.config.caps).floor;
-        let most = self.actuator.most_of(device).max(floor);
-        let idle = !self.actuator.is_writing(device);
-        let target = self.actuator.target(device).filter(|_| idle);
+        let most = self.writer.account().most_of(device).max(floor);
+        let idle = !self.writer.account().is_writing(device);
+        let target = self.writer.account().target(device).filter(|_| idle);
         target.is_some_and(|target| target > most)
     }
 
@@ -216,7 +237,7 @@ impl<S: Store> Core<S> {
         };
         let most: Vec<Watts> = job
             .gpus()
-            .map(|device| self.actuator.most_of(device))
+            .map(|device| self.writer.account().most_of(device))
             .collect();
         let Some(job) = self.jobs.get_mut(name) else {
             return;

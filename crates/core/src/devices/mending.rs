@@ -94,34 +94,6 @@ impl Unit {
 }
 
 impl<S: Store> Core<S> {
-    /// Whether a failed GPU answers again and takes writes, as far as known. A GPU that does not answer now, or
-    /// was not read of late, may hold any cap.
-    pub(crate) fn obeys_again(&self, unit: &Unit) -> bool {
-        let is_read = self.fresh_reading(unit).is_some() && self.is_fresh(unit);
-        let answers = unit.answering.failures() == 0
-            && !unit.answering.is_overdue()
-            && unit.is_judged()
-            && is_read;
-        let failed = unit.standing.failed();
-        answers && failed.is_some_and(|failed| failed.not_in_force.is_none())
-    }
-
-    /// Whether a failed GPU may have been reset since its last reading, or may fall silent and be reset later.
-    /// When litd leaves, only readings since it began to stop count.
-    pub(crate) fn may_be_reset(&self, unit: &Unit) -> bool {
-        let failed = unit.is_gpu() && unit.standing.is_faulty();
-        failed && (self.fresh_reading(unit).is_none() || self.is_distrusted(unit))
-    }
-
-    /// Whether a failed GPU was not read for long, and has not answered well for long enough since.
-    pub(crate) fn is_distrusted(&self, unit: &Unit) -> bool {
-        !self.authority.is_leaving()
-            && unit
-                .standing
-                .failed()
-                .is_some_and(|failed| failed.was_unread)
-    }
-
     pub(crate) fn is_any_distrusted(&self) -> bool {
         self.devices
             .gpus()
@@ -133,7 +105,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn note_failed(&mut self) {
         let is_bound = self.set_budget().is_some();
         for device in 0..self.devices.iter().count() {
-            let held = self.actuator.held(device);
+            let held = self.writer.account().held(device);
             let unit = self.devices.get(device);
             let is_kept_down =
                 is_bound && unit.is_some_and(|it| it.standing.is_faulty() && it.is_gpu());
@@ -160,8 +132,8 @@ impl<S: Store> Core<S> {
         for device in 0..self.devices.iter().count() {
             let now = self.now();
             let is_well = |unit: &Unit| {
-                let is_sure =
-                    !self.actuator.has_failed(device) && !unit.unbelieved.contradicts_itself();
+                let is_sure = !self.writer.account().has_failed(device)
+                    && !unit.unbelieved.contradicts_itself();
                 is_sure && unit.is_gpu() && self.obeys_again(unit)
             };
             let is_well = self.devices.get(device).is_some_and(is_well);

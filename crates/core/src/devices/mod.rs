@@ -3,12 +3,14 @@
 pub(crate) mod ailing;
 pub(crate) mod all;
 pub(crate) mod answering;
+mod faults;
 pub(crate) mod following;
 pub(crate) mod hardware;
 pub(crate) mod identity;
 pub(crate) mod landing;
 pub(crate) mod limits;
 pub(crate) mod mending;
+mod moved;
 pub(crate) mod range;
 pub(crate) mod readings;
 pub(crate) mod resets;
@@ -30,6 +32,7 @@ use crate::clocks::Clocks;
 use crate::config::Caps;
 use crate::devices::answering::Answering;
 use crate::devices::following::Following;
+use crate::devices::hardware::FAILURES;
 use crate::devices::landing::Landing;
 use crate::devices::mending::Trust;
 use crate::devices::range::Range;
@@ -115,6 +118,13 @@ impl Unit {
     pub fn is_left_alone(&self) -> bool {
         let is_let_go = self.standing.let_go().is_some_and(|it| !it.by_mode);
         is_let_go || self.usage.has_opted_out()
+    }
+
+    /// Whether it is no use to wait until it can be judged: its driver does not tell its range, or has failed to read
+    /// it, or takes too long.
+    pub fn is_beyond_judging(&self) -> bool {
+        let failed = self.answering.failures() >= FAILURES || self.answering.is_overdue();
+        !self.was_read() && failed || self.device.range.known().is_none()
     }
 
     /// The device's address.

@@ -17,18 +17,14 @@ const SENSOR: f64 = 0.02;
 /// and of many readings some are below the mean.
 const CERTAIN: f64 = 0.001;
 
-/// A reading's power, if it is valid. A CPU that draws 0 W has a counter that stands still.
-fn told(unit: &Unit) -> Option<Watts> {
-    let power = unit.readings.last()?.power?;
-    let some = if unit.is_gpu() {
-        power >= Watts::ZERO
-    } else {
-        power > Watts::ZERO
-    };
-    (power.is_finite() && some).then_some(power)
-}
-
 impl Unit {
+    /// Its last reading's power, if that is valid. A CPU that draws 0 W has a counter that stands still.
+    pub(super) fn told_power(&self) -> Option<Watts> {
+        let power = self.readings.last()?.power?;
+        let some = power > Watts::ZERO || self.is_gpu() && power >= Watts::ZERO;
+        (power.is_finite() && some).then_some(power)
+    }
+
     fn may_be_cached(&self) -> bool {
         self.device.identity.read_back == ReadBack::MayBeCached
     }
@@ -44,8 +40,8 @@ impl<S: Store> Core<S> {
     /// A device was lowered from `most`, whatever the outcome of the write. It counts with `most` until its power
     /// is within its present cap.
     pub(crate) fn doubt(&mut self, device: usize, most: Watts) {
-        let held = self.actuator.held(device);
-        let held = held.unwrap_or_else(|| self.actuator.most_of(device));
+        let held = self.writer.account().held(device);
+        let held = held.unwrap_or_else(|| self.writer.account().most_of(device));
         let until = self.now() + seconds(self.config.caps.follow_seconds);
         // Releasing a device restores its cap at once, without waiting for the others' sensors.
         let undoing = self
@@ -64,19 +60,19 @@ impl<S: Store> Core<S> {
         }
         let socket = (!unit.is_gpu()).then_some(held);
         unit.following.doubts(socket, until);
-        self.actuator.doubt(device, most);
+        self.writer.account_mut().doubt(device, most);
         self.devices.want_read(device);
     }
 
     /// A reading may show that power is within the cap.
     pub(crate) fn check_doubt(&mut self, device: usize) {
-        let Some(held) = self.actuator.held(device) else {
+        let Some(held) = self.writer.account().held(device) else {
             return;
         };
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let power = told(unit);
+        let power = unit.told_power();
         unit.following.hears(power);
         // For a CPU socket see `check_settling`: its power must be gone to the last watt.
         let margin = if unit.may_be_cached() {
@@ -87,16 +83,8 @@ impl<S: Store> Core<S> {
         let within = power.is_some_and(|power| power <= held * (1.0 + margin));
         if unit.is_gpu() && within {
             unit.following.believes();
-            self.actuator.believe(device);
+            self.writer.account_mut().believe(device);
         }
-    }
-
-    /// A device's power is no longer waited for: caps found are being restored.
-    pub(crate) fn believe(&mut self, device: usize) {
-        if let Some(unit) = self.devices.get_mut(device) {
-            unit.following.believes();
-        }
-        self.actuator.believe(device);
     }
 
     /// A device that is back at its cap found, or above, pays for no raise, so its sensor is not waited for for
@@ -106,7 +94,10 @@ impl<S: Store> Core<S> {
         let now = self.now();
         let late = |unit: &Unit| unit.is_gpu() && unit.following.is_late(now);
         let is_low = |device: usize, unit: &Unit| {
-            let caps = [self.actuator.target(device), self.actuator.held(device)];
+            let caps = [
+                self.writer.account().target(device),
+                self.writer.account().held(device),
+            ];
             let lowest = caps.into_iter().flatten().reduce(Watts::min);
             let low = lowest.zip(unit.found).is_some_and(|(it, found)| it < found);
             low && (self.steers() || self.enforces())
@@ -117,27 +108,8 @@ impl<S: Store> Core<S> {
             .map(|(device, _)| device)
             .collect();
         for device in over {
-            self.believe(device);
+            self.writer.believe(device, &mut self.devices);
         }
-    }
-
-    /// A device whose power has not followed its cap in time: no raise waits for it any longer.
-    pub(crate) fn unfollowed(&self) -> Option<String> {
-        let late = |&(device, unit): &(usize, &Unit)| {
-            // A device that was raised again pays for no raise; nor does a failed one, which counts with what it
-            // could hold.
-            let pays = self.actuator.is_doubted(device) && unit.standing.is_ours();
-            pays && unit.following.is_late(self.now())
-        };
-        let (device, unit) = self.devices.iter().find(late)?;
-        let held = self.actuator.held(device).unwrap_or_default();
-        let power = told(unit).map_or("does not tell its power".to_owned(), |power| {
-            format!("draws {power:.0}")
-        });
-        Some(format!(
-            "{} {power} and its cap was lowered to {held:.0} {:.0} s ago",
-            unit.name, self.config.caps.follow_seconds
-        ))
     }
 
     /// Checks that measured power follows a cap that was lowered.
@@ -148,12 +120,12 @@ impl<S: Store> Core<S> {
             return;
         };
         let caps = &self.config.caps;
-        let (is_gpu, power) = (unit.is_gpu(), told(unit));
+        let (is_gpu, power) = (unit.is_gpu(), unit.told_power());
         // A CPU socket's watts are given to GPUs, so its power must be gone to the last watt.
         let margin = if is_gpu { caps.follow_margin } else { 0.0 };
         let seconds = caps.follow_seconds;
         match unit.following.follows(power, margin, is_gpu, now) {
-            Some(Verdict::Followed) if !is_gpu => self.believe(device),
+            Some(Verdict::Followed) if !is_gpu => self.writer.believe(device, &mut self.devices),
             Some(Verdict::Late(cap)) => {
                 let why = match power {
                     Some(power) => format!(
@@ -173,11 +145,11 @@ impl<S: Store> Core<S> {
     /// The cap that a device reads does not limit it. Until litd steers it again it counts with what it could hold
     /// before, or with its power if that is more, so that the others make room for it.
     fn not_in_force(&mut self, device: usize, why: &str) {
-        let counts = self.actuator.counts(device);
+        let counts = self.writer.account().counts(device);
         let Some(unit) = self.devices.get(device) else {
             return;
         };
-        let draws = told(unit).unwrap_or(Watts::ZERO);
+        let draws = unit.told_power().unwrap_or(Watts::ZERO);
         let backend = unit.backend().to_owned();
         self.out.error("power_not_followed", &backend);
         self.fault_counting(device, Some(counts.max(draws)), why);
@@ -189,14 +161,16 @@ impl<S: Store> Core<S> {
         let now = self.now();
         let patience = seconds(self.config.caps.follow_seconds);
         let margin = self.config.caps.follow_margin;
-        let touched = self.is_journaled(device);
-        let Some(held) = self.actuator.held(device) else {
+        let touched = self.writer.is_journaled(device);
+        let Some(held) = self.writer.account().held(device) else {
             return;
         };
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let power = told(unit).filter(|power| *power > held * (1.0 + margin));
+        let power = unit
+            .told_power()
+            .filter(|power| *power > held * (1.0 + margin));
         let power = power.filter(|_| unit.may_be_cached() && touched);
         let is_ours = unit.is_ours();
         let is_judged = unit

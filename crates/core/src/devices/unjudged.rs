@@ -9,11 +9,9 @@ use litd_units::Watts;
 
 use crate::core::{Core, SLOW};
 use crate::devices::Unit;
-use crate::devices::hardware::FAILURES;
 use crate::devices::range::Range;
 use crate::journal::Entry;
 use crate::record::Note;
-use crate::rounds::TELEMETRY;
 use crate::store::Store;
 use crate::undo::release::LetGo;
 
@@ -36,7 +34,7 @@ impl<S: Store> Core<S> {
                 let each = [self.once_reset(device), self.unread(device), as_faulty];
                 each.into_iter().flatten().reduce(Watts::max)
             });
-            self.actuator.judge(device, most);
+            self.writer.account_mut().judge(device, most);
         }
     }
 
@@ -48,7 +46,7 @@ impl<S: Store> Core<S> {
         let is_unseen = |it: LetGo| {
             let since = it.unseen_since.is_some_and(|at| unit.readings.asked() < at);
             // At a stop it is opened once more: a reading since then makes its cap known.
-            let unread = it.closed.is_some() || since || !self.is_fresh(unit);
+            let unread = it.closed.is_some() || since || !self.authority.is_fresh(unit);
             (!it.held || unit.is_forgetful()) && (unread || !self.may_open(device))
         };
         let counts = unit.is_gpu() && unit.standing.let_go().is_some_and(is_unseen);
@@ -63,21 +61,8 @@ impl<S: Store> Core<S> {
         let unit = self.devices.get(device)?;
         let may_be_reset = self.may_be_reset(unit);
         let range = unit.device.range.last().filter(|_| may_be_reset)?;
-        let held = self.actuator.held(device).unwrap_or(Watts::ZERO);
+        let held = self.writer.account().held(device).unwrap_or(Watts::ZERO);
         Some(range.default.max(held))
-    }
-
-    /// Whether litd has just started, or has just begun to stop and has to share out the safe budget, and devices
-    /// that answer are still being read.
-    pub(crate) fn is_looking_round(&self) -> bool {
-        let holds = self.authority.stopping().since().filter(|_| self.holds());
-        let since = holds.unwrap_or(self.rounds.started());
-        let unread = |(device, unit): (usize, &Unit)| {
-            let told = unit.device.range.known().is_some();
-            let read = unit.was_read() && (holds.is_none() || self.is_fresh(unit));
-            told && !read && unit.answering.failures() == 0 && self.may_open(device)
-        };
-        self.now() < since + TELEMETRY && self.devices.iter().any(unread)
     }
 
     /// Whether a device's last reading is not believed and no other reading will soon decide: it contradicts the
@@ -88,14 +73,6 @@ impl<S: Store> Core<S> {
             || since.is_some_and(|since| self.now() >= since + SLOW)
     }
 
-    /// Whether it is no use to wait until a device can be judged: its driver does not tell its range, or has
-    /// failed to read it, or takes too long.
-    pub(crate) fn is_beyond_judging(&self, unit: &Unit) -> bool {
-        let unread = !unit.was_read()
-            && (unit.answering.failures() >= FAILURES || unit.answering.is_overdue());
-        unread || unit.device.range.known().is_none()
-    }
-
     /// The most that a device could hold, whatever its driver says now: the largest of the caps in the undo
     /// journal, its last known range (without both: its peers'), its reading and the configured ceiling. The
     /// highest limit of a CPU socket is the most that its register holds, not what it could draw: it counts with
@@ -104,7 +81,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return Watts::ZERO;
         };
-        let entry = self.entry(unit.address());
+        let entry = self.writer.entry(unit.address());
         let journaled = entry.map(Entry::most);
         let last = unit.device.range.last();
         let peers = self.highest_of_peers(unit);
@@ -139,7 +116,7 @@ impl<S: Store> Core<S> {
     /// that (a GPU of a job, asked regularly whether it is still divided as before), it is asked once more, in a
     /// second, and nothing is written meanwhile.
     pub(crate) fn range_refused(&mut self, device: usize, error: &PowerError) {
-        self.count_error(device, error);
+        self.devices.count_error(device, error, &mut self.out);
         match self.devices.get_mut(device) {
             Some(unit) if !unit.device.range.is_open() => unit.device.range.ask_anew(),
             _ => self.range_doubted(device, &error.to_string()),
@@ -184,21 +161,5 @@ impl<S: Store> Core<S> {
         );
         let note = Note::warning(EventKind::Fault, text).device(unit.address());
         self.note(note);
-    }
-
-    /// Why no cap may rise, if a GPU can't be judged. Released GPUs don't count.
-    pub(crate) fn unjudged(&self) -> Option<String> {
-        let told = |unit: &Unit| unit.device.range.known().is_some();
-        let judged = |unit: &Unit| told(unit) && unit.found.is_some();
-        let mut units = self.devices.gpus().map(|(_, unit)| unit);
-        let unit = units.find(|unit| unit.standing.let_go().is_none() && !judged(unit))?;
-        let what = match told(unit) {
-            true => "no usable cap",
-            false => "no usable range of caps",
-        };
-        Some(format!(
-            "the driver of {0} reports {what}; `litctl release --gpu {0}` lets the others' caps rise",
-            unit.name
-        ))
     }
 }

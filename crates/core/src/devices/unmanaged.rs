@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use litd_api::EventKind;
-use litd_units::Watts;
 
 use crate::core::Core;
 use crate::devices::Unit;
@@ -37,13 +36,13 @@ impl<S: Store> Core<S> {
             unit.standing.let_go().is_none()
                 && unit.landing.is_none()
                 && !matches!(unit.by_hand, ByHand::Asked(_))
-                && self.actuator.is_settled(device)
+                && self.writer.account().is_settled(device)
         };
         let authority = &self.authority;
         !authority.is_stopping()
             && !authority.is_off()
             && authority.killed().is_none()
-            && self.journal_trouble().is_none()
+            && self.writer.journal_trouble().is_none()
             && self.devices.iter().all(is_at_rest)
     }
 
@@ -51,24 +50,5 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn unmanaged(&self) -> &BTreeSet<String> {
         self.devices.unmanaged()
-    }
-
-    /// The watts that unmanaged GPUs may hold of a budget.
-    pub(crate) fn unmanaged_hold(&self) -> Watts {
-        match self.set_budget() {
-            Some(_) => self.devices.most_of_any_gpu() * self.unmanaged().len() as f64,
-            None => Watts::ZERO,
-        }
-    }
-
-    /// The part of the GPUs' budget that is left to managed GPUs.
-    pub(crate) fn managed_budget(&self) -> Watts {
-        (self.gpu_budget() - self.unmanaged_hold()).max(Watts::ZERO)
-    }
-
-    /// The watts that each unmanaged GPU may hold.
-    pub(crate) fn each_unmanaged(&self) -> impl Iterator<Item = Watts> {
-        let each = self.devices.most_of_any_gpu();
-        self.unmanaged().iter().map(move |_| each)
     }
 }

@@ -3,6 +3,7 @@
 use litd_api::EventKind;
 use litd_proto::{Hello, RefusalCode, ToHook, Welcome};
 
+use super::tell::let_go_of;
 use super::{No, Waiting};
 use crate::core::Core;
 use crate::devices::identity::divided;
@@ -12,12 +13,6 @@ use crate::job::Job;
 use crate::job::roster::{Arrival, NoPlace};
 use crate::record::Note;
 use crate::store::Store;
-
-/// Why a released GPU admits no hook: asking for its holders would open it.
-fn let_go_of(name: &str) -> No {
-    let reason = format!("litd has released {name} until `litctl resume {name}`");
-    No::new(RefusalCode::Busy, "let_go", reason).for_now()
-}
 
 /// The hello of the group that a rank is of, where its job's ranks do unequal work: each group is a job of its own, with
 /// a loop and a share of the budget.
@@ -113,10 +108,8 @@ impl<S: Store> Core<S> {
         let hello = group.as_ref().unwrap_or(whole);
         self.check_place(peer, hello, device)?;
         let gpus = self.devices.gpus().count();
-        let job = self
-            .jobs
-            .entry(hello.job.clone())
-            .or_insert_with(|| Job::new(hello, peer.uid, home, gpus, now));
+        let new = || Job::new(hello, peer.uid, home, gpus, now);
+        let job = self.jobs.joined(&hello.job, new);
         let Arrival {
             replaced,
             has_restarted: restarted,
@@ -153,7 +146,8 @@ impl<S: Store> Core<S> {
             self.note(note);
         }
         self.fit_names(&name);
-        self.send(id, &ToHook::Welcome(welcome));
+        self.hooks
+            .send(id, &ToHook::Welcome(welcome), &mut self.out);
         if restarted {
             self.trial_restarted(&name);
         }
@@ -236,15 +230,5 @@ impl<S: Store> Core<S> {
             )),
             NoPlace::Full(ranks) => taken(format!("all {ranks} ranks of this job are here")),
         })
-    }
-
-    /// Disconnects hooks whose GPU was released before its driver has confirmed that they hold it.
-    pub(crate) fn turn_away(&mut self, device: usize) {
-        let Some(name) = self.devices.get(device).map(|unit| unit.name.clone()) else {
-            return;
-        };
-        for id in self.hooks.waiting_for(device) {
-            self.refuse(id, let_go_of(&name));
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Connections, and the frames of those that are ranks.
 
 use litd_api::EventKind;
-use litd_proto::{FromHook, Kernels, Notice, NoticeKind, RefusalCode, Tick, ToHook};
+use litd_proto::{FromHook, Kernels, Notice, NoticeKind, RefusalCode, Tick};
 
 use super::{Crowd, No, Pace, Session, Stage};
 use crate::core::Core;
@@ -255,35 +255,6 @@ impl<S: Store> Core<S> {
     pub(crate) fn check_sessions(&mut self) {
         for (id, reason) in self.hooks.overdue(self.now()) {
             self.refuse(id, No::new(RefusalCode::Busy, "too_slow", reason).for_now());
-        }
-    }
-
-    /// Tells a job's hooks what to profile, if that has changed.
-    pub(crate) fn tell_hooks(&mut self, name: &str) {
-        let Some(job) = self.jobs.get_mut(name) else {
-            return;
-        };
-        let Some(directive) = job.new_directive(&self.config) else {
-            return;
-        };
-        for id in job.ranks.sessions() {
-            let message = ToHook::Directive(directive);
-            self.hooks.send(id, &message, &mut self.out);
-        }
-    }
-
-    pub(crate) fn send(&mut self, session: SessionId, message: &ToHook) {
-        self.hooks.send(session, message, &mut self.out);
-    }
-
-    /// Tells a hook why it is disconnected, counts and logs it, and closes its connection.
-    pub(crate) fn refuse(&mut self, id: SessionId, no: No) {
-        let was = self.hooks.refuse(id, no, &mut self.out);
-        if let Some((name, rank)) = was
-            && let Some(job) = self.jobs.get_mut(&name)
-            && job.ranks.goes_away(rank, self.out.now())
-        {
-            self.tell_hooks(&name);
         }
     }
 }

@@ -15,6 +15,7 @@ mod crowd;
 mod frames;
 mod refusal;
 mod session;
+mod tell;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -426,7 +426,7 @@ impl<S: Store> Core<S> {
         let Some(session) = self.hooks.get(id) else {
             return;
         };
-        let whose = self.tenant(session.peer().uid, session.home());
+        let whose = self.hooks.tenant(session.peer().uid, session.home());
         (welcome.profiling, welcome.profiling_reason) = self.word_on(&whose, &software, &hello.job);
         if let Some(session) = self.hooks.get_mut(id) {
             session.would_profile_with(software);
@@ -437,7 +437,10 @@ impl<S: Store> Core<S> {
     /// keeps nothing of it: an administrator's "off" is no result.
     fn word_on(&mut self, whose: &Tenant, software: &str, job: &str) -> (Profiling, String) {
         match self.config.sampling.profiler {
-            UseOfProfilers::Auto => self.learned.profilers.tell(whose, software, job),
+            UseOfProfilers::Auto => {
+                let profilers = &mut self.jobs.learned_mut().profilers;
+                profilers.tell(whose, software, job)
+            }
             UseOfProfilers::Off => {
                 let why = "this node's litd.toml has sampling.profiler = \"off\"";
                 (Profiling::Wait, why.to_owned())
@@ -450,7 +453,7 @@ impl<S: Store> Core<S> {
         let sessions = self.hooks.profiling().filter_map(|(id, session)| {
             let (job, _) = session.attached()?;
             let (software, protocol) = session.profiler()?;
-            let whose = self.tenant(session.peer().uid, session.home());
+            let whose = self.hooks.tenant(session.peer().uid, session.home());
             Some((id, whose, software.to_owned(), job.to_owned(), protocol))
         });
         for (id, whose, software, job, protocol) in sessions.collect::<Vec<_>>() {
@@ -469,14 +472,15 @@ impl<S: Store> Core<S> {
                 profiling,
                 profiling_reason,
             };
-            self.send(id, &ToHook::Welcome(welcome));
+            self.hooks
+                .send(id, &ToHook::Welcome(welcome), &mut self.out);
         }
     }
 
     /// The results of profilers on this node.
     #[must_use]
     pub fn stacks(&self) -> Stacks {
-        self.learned.profilers.stacks()
+        self.jobs.learned().profilers.stacks()
     }
 
     /// Takes over results of another node.
@@ -489,8 +493,9 @@ impl<S: Store> Core<S> {
             )));
         }
         let seconds = self.out.unix_seconds();
-        let (good, off) = self.learned.profilers.import(stacks, seconds);
-        self.save_learned();
+        let (good, off) = self.jobs.learned_mut().profilers.import(stacks, seconds);
+        self.jobs
+            .save_learned(self.writer.store_mut(), &mut self.out);
         let left = stacks.good.len() + stacks.off.len() - good - off;
         let left = match left {
             0 => String::new(),
@@ -512,8 +517,8 @@ impl<S: Store> Core<S> {
             return;
         };
         let software = software.to_owned();
-        let whose = self.tenant(session.peer().uid, session.home());
-        let profilers = &mut self.learned.profilers;
+        let whose = self.hooks.tenant(session.peer().uid, session.home());
+        let profilers = &mut self.jobs.learned_mut().profilers;
         match notice.kind {
             NoticeKind::Unspecified => {}
             NoticeKind::ProfilingSafe => {
@@ -521,7 +526,8 @@ impl<S: Store> Core<S> {
                 let seconds = self.out.unix_seconds();
                 if notice.samples >= ENOUGH_SAMPLES && profilers.is_good(&whose, &software, seconds)
                 {
-                    self.save_learned();
+                    self.jobs
+                        .save_learned(self.writer.store_mut(), &mut self.out);
                 }
             }
             NoticeKind::ProfilingOff => {
@@ -536,7 +542,8 @@ impl<S: Store> Core<S> {
                 let text =
                     format!("the profiler is not used here any more {whose} with {software}");
                 self.note(Note::warning(EventKind::Job, text).job(job));
-                self.save_learned();
+                self.jobs
+                    .save_learned(self.writer.store_mut(), &mut self.out);
             }
         }
     }

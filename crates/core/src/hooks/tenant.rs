@@ -6,10 +6,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::core::Core;
+use crate::hooks::Hooks;
 use crate::hooks::cgroup::Home;
 use crate::job::Job;
-use crate::store::Store;
 
 /// A user or a pod whose jobs are treated together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -53,14 +52,14 @@ impl fmt::Display for Tenant {
     }
 }
 
-impl<S: Store> Core<S> {
+impl Hooks {
     /// The tenant that owns a process.
-    pub(crate) fn tenant(&self, uid: u32, home: Option<&Home>) -> Tenant {
-        Tenant::of(self.hooks.owner(uid), home)
+    pub fn tenant(&self, uid: u32, home: Option<&Home>) -> Tenant {
+        Tenant::of(self.owner(uid), home)
     }
 
     /// The tenant that owns a job.
-    pub(crate) fn tenant_of(&self, job: &Job) -> Tenant {
+    pub fn tenant_of(&self, job: &Job) -> Tenant {
         self.tenant(job.uid, job.home.as_ref())
     }
 }

@@ -50,8 +50,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn check_jobs(&mut self) {
         let patience = seconds(self.config.jobs.reconnect_seconds);
         let silence = seconds(self.config.jobs.stale_seconds);
-        let names: Vec<String> = self.jobs.keys().cloned().collect();
-        for name in names {
+        for name in self.jobs.names() {
             let now = self.now();
             let Some(job) = self.jobs.get_mut(&name) else {
                 continue;
@@ -97,12 +96,9 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn end_job(&mut self, name: &str, why: &str) {
-        let Some(job) = self.jobs.remove(name) else {
+        let Some(job) = self.jobs.ends(name) else {
             return;
         };
-        if !self.jobs.values().any(|other| other.whole() == job.whole()) {
-            self.learned.profilers.ended(job.whole());
-        }
         for device in job.gpus() {
             if let Some(unit) = self.devices.get_mut(device) {
                 unit.usage.leaves();

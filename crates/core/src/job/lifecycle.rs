@@ -146,7 +146,7 @@ impl<S: Store> Core<S> {
             // Restoring waits for no GPU's sensor: these GPUs have stopped drawing power for the job.
             let idle = |unit: &Unit| unit.is_gpu() && unit.usage.job().is_none();
             if self.devices.get(device).is_some_and(idle) {
-                self.believe(device);
+                self.writer.believe(device, &mut self.devices);
             }
         }
         let nothing = devices.is_empty() && !known;
@@ -243,12 +243,12 @@ impl<S: Store> Core<S> {
     }
 
     fn remains_to_give(&self, device: usize, unit: &Unit) -> Remains {
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         if self.is_moved(device) {
             let job = unit.usage.job().unwrap_or("another job");
             return Remains::Others(format!("is steered for {job}"));
         }
-        if self.may_be_locked(unit) {
+        if self.writer.may_be_locked(unit) {
             return Remains::Open("its clocks are not unlocked yet".to_owned());
         }
         match (held, unit.found) {
@@ -256,24 +256,25 @@ impl<S: Store> Core<S> {
                 Remains::Others("holds what somebody else has set".to_owned())
             }
             (_, None) => Remains::Others("its cap was never read, nor set".to_owned()),
-            (Some(held), Some(found)) if held.is_same_cap(found) => match self.is_journaled(device)
-            {
-                false if unit.clocks.lock.is_free_for_now() => Remains::Others(format!(
-                    "holds the cap found, {held}, and its clocks are unlocked, but a lock of them that failed may \
-                     still take effect: litd unlocks them once more {}",
-                    match unit.usage.has_opted_out() {
-                        true => "when no job that opted out has it any more",
-                        false => "within half a minute",
-                    }
-                )),
-                false => Remains::Nothing,
-                // A late write of a dead daemon may still turn up, for some seconds.
-                true => Remains::Open(format!(
-                    "holds the cap found, {held}; a late write may still replace it, so litd goes on checking"
-                )),
-            },
+            (Some(held), Some(found)) if held.is_same_cap(found) => {
+                match self.writer.is_journaled(device) {
+                    false if unit.clocks.lock.is_free_for_now() => Remains::Others(format!(
+                        "holds the cap found, {held}, and its clocks are unlocked, but a lock of them that failed may \
+                         still take effect: litd unlocks them once more {}",
+                        match unit.usage.has_opted_out() {
+                            true => "when no job that opted out has it any more",
+                            false => "within half a minute",
+                        }
+                    )),
+                    false => Remains::Nothing,
+                    // A late write of a dead daemon may still turn up, for some seconds.
+                    true => Remains::Open(format!(
+                        "holds the cap found, {held}; a late write may still replace it, so litd goes on checking"
+                    )),
+                }
+            }
             (Some(held), Some(found))
-                if self.actuator.is_settled(device) && self.set_budget().is_some() =>
+                if self.writer.account().is_settled(device) && self.set_budget().is_some() =>
             {
                 let budget = self.gpu_budget();
                 Remains::Others(format!(

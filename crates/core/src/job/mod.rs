@@ -26,11 +26,14 @@ use crate::job::settle::Settling;
 use crate::job::ticks::Ticks;
 use crate::trial::{HeldOut, Lab};
 
+mod all;
 mod departures;
 mod job_loop;
+mod learning;
 mod samples;
 mod watch;
 
+pub(crate) use all::Jobs;
 pub(crate) use job_loop::{JobLoop, Start};
 pub(crate) use samples::{LeftOut, Measured};
 use samples::{Part, Samples};

@@ -88,10 +88,7 @@ impl Settling {
 impl<S: Store> Core<S> {
     /// A device's cap has moved: the jobs that it affects wait for the effect.
     pub(crate) fn cap_settles(&mut self, device: usize) {
-        let bears = |job: &&Job| job.devices().contains(&device);
-        let jobs = self.jobs.values().filter(bears);
-        let names: Vec<String> = jobs.map(|job| job.name.clone()).collect();
-        for name in names {
+        for name in self.jobs.that(|job| job.devices().contains(&device)) {
             let Some(job) = self.jobs.get(&name) else {
                 continue;
             };

@@ -76,7 +76,7 @@ impl<S: Store> Core<S> {
                 }
                 Some(_) => own.floor,
                 // Nobody knows yet what it was found with.
-                None => self.actuator.most_of(device).max(own.floor),
+                None => self.writer.account().most_of(device).max(own.floor),
             };
             parts.insert(device, part);
         }

@@ -2,8 +2,7 @@
 
 use litd_api::EventKind;
 use litd_policies::config::Mitigation;
-use litd_policies::{Cpu, Decision, GpuReading, Node, Plan, PlanError, Policy, State, Why};
-use litd_traces::Marks;
+use litd_policies::{Cpu, Decision, Node, Plan, PlanError, Policy, State, Why};
 use litd_units::{Celsius, Watts};
 
 use crate::core::Core;
@@ -11,7 +10,6 @@ use crate::devices::Unit;
 use crate::devices::identity::shared;
 use crate::devices::standing::Standing;
 use crate::job::{Job, Measured, Start};
-use crate::learned::Confidence;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -48,8 +46,13 @@ impl<S: Store> Core<S> {
         };
         let obstacle = self.obstacle(job);
         // In warm-up there are no caps to keep, and after a change of budget fewer.
-        let harmed = self.trials.harm_to(&self.tenant_of(job)).is_some();
-        let keeps = !harmed && self.lacks_let_go_only(job) && job.state() != Some(State::WarmUp);
+        let harmed = self
+            .authority
+            .harms()
+            .to(&self.hooks.tenant_of(job))
+            .is_some();
+        let keeps =
+            !harmed && self.devices.lacks_let_go_only(job) && job.state() != Some(State::WarmUp);
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
@@ -106,11 +109,6 @@ impl<S: Store> Core<S> {
         if restored {
             self.plan_anew(name);
         }
-    }
-
-    /// The policy in force for a job.
-    pub(crate) fn policy_of(&self, job: &Job) -> Policy {
-        job.permitted(self.policy())
     }
 
     /// The node as a job's plan sees it. CPU sockets belong to no job: their watts go to a job that is alone.
@@ -197,17 +195,10 @@ impl<S: Store> Core<S> {
         self.plan_with(name, Start::Anew);
     }
 
-    /// The jobs that have a loop.
-    pub(crate) fn with_a_loop(&self) -> Vec<String> {
-        let jobs = self.jobs.values();
-        let looping = jobs.filter(|job| job.control.runs());
-        looping.map(|job| job.name.clone()).collect()
-    }
-
     /// Budget or policy have changed: every loop goes on under the new rules.
     pub(crate) fn replan_all(&mut self) {
-        self.try_refused();
-        for name in self.with_a_loop() {
+        self.devices.try_refused(self.out.now());
+        for name in self.jobs.with_a_loop() {
             self.plan_with(&name, Start::GoesOn);
         }
     }
@@ -275,7 +266,7 @@ impl<S: Store> Core<S> {
         let still = job
             .devices()
             .iter()
-            .all(|&device| self.actuator.is_settled(device) && !self.is_on_its_way(device));
+            .all(|&device| self.writer.account().is_settled(device) && !self.is_on_its_way(device));
         // While a trial holds other caps, the loop rests: it would take their effect for its own.
         let usable = still
             && !job.hearing.is_stale()
@@ -293,7 +284,7 @@ impl<S: Store> Core<S> {
             .is_over(&self.config.settle, iteration, at, duration);
         let readings = gpus
             .iter()
-            .map(|&device| self.gpu_reading(device))
+            .map(|&device| self.devices.gpu_reading(device))
             .collect();
         let aggregation = self.config.law.detection.aggregation;
         let Some(job) = self.jobs.get_mut(name) else {
@@ -374,32 +365,6 @@ impl<S: Store> Core<S> {
             if let Some(unit) = self.devices.get_mut(gpu) {
                 unit.readings.begin_window();
             }
-        }
-    }
-
-    pub(crate) fn gpu_reading(&self, device: usize) -> GpuReading {
-        let unit = self.devices.get(device);
-        let Some(reading) = unit.and_then(|unit| unit.readings.last()) else {
-            return GpuReading {
-                cap: Watts(f64::NAN),
-                ..GpuReading::default()
-            };
-        };
-        GpuReading {
-            cap: reading.cap,
-            temperature: reading.temperature,
-            slowdown: reading.slowdown,
-            throttled: unit.is_some_and(|unit| unit.readings.window().throttled()),
-            power_share: unit.and_then(|unit| unit.readings.window().power_share()),
-            power: unit
-                .and_then(|unit| unit.readings.window().power())
-                .or(reading.power),
-            clock: reading.clock,
-            // Leads from kernels, so no pace.
-            pace: None,
-            slowness: None,
-            marks: Marks::default(),
-            busy: None,
         }
     }
 
@@ -493,43 +458,9 @@ impl<S: Store> Core<S> {
         self.tell_hooks(name);
     }
 
-    /// Looks a job's workload up among the learned distributions, once.
-    fn recall(&mut self, name: &str) {
-        let Some(key) = self.learned_key(name) else {
-            return;
-        };
-        let asked = self.policy();
-        let seconds = self.out.unix_seconds();
-        let Some(job) = self.jobs.get_mut(name) else {
-            return;
-        };
-        if !job.control.may_recall() {
-            return;
-        }
-        let policy = job.permitted(asked);
-        let Some(hint) = self.learned.recall(&key, policy, seconds) else {
-            return;
-        };
-        if !job.control.runs() {
-            return;
-        }
-        // gpu-red leaves watts unused, and has learned how many.
-        let caps = |budget: Watts| match policy {
-            Policy::GpuRed => hint.caps(budget.min(hint.learned_budget)),
-            _ => hint.caps(budget),
-        };
-        let fraction = match hint.confidence {
-            Confidence::Full => 1.0,
-            Confidence::Half => 0.5,
-        };
-        job.control.hint(caps, fraction, hint.from.clone());
-        let text = "a distribution learned earlier is used as the starting point";
-        self.note(Note::info(EventKind::State, text).job(name));
-    }
-
     /// Why a job can't be steered: one of its GPUs may not be moved, or steering did harm.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
-        let harm = self.trials.harm_to(&self.tenant_of(job));
+        let harm = self.authority.harms().to(&self.hooks.tenant_of(job));
         harm.or_else(|| self.not_ours(job))
     }
 

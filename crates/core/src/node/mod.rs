@@ -306,9 +306,9 @@ impl<S: Store> Core<S> {
         let drawings = self.drawings();
         let each = drawings.keys().filter_map(|&device| {
             let unit = self.devices.get(device)?;
-            let entry = self.entry(unit.address()).map(Entry::most);
+            let entry = self.writer.entry(unit.address()).map(Entry::most);
             let caps = [unit.found, entry].into_iter().flatten();
-            Some(caps.fold(self.actuator.counts(device), Watts::max))
+            Some(caps.fold(self.writer.account().counts(device), Watts::max))
         });
         each.sum()
     }
@@ -316,7 +316,7 @@ impl<S: Store> Core<S> {
     /// What GPUs and CPU sockets draw. A socket that has never told its power stays out.
     fn drawings(&self) -> BTreeMap<usize, Drawing> {
         let drawing = |(device, unit): (usize, &Unit)| {
-            let most = self.actuator.counts(device);
+            let most = self.writer.account().counts(device);
             let has_told = unit.readings.last().is_some_and(|it| it.power.is_some());
             let told = self.fresh_reading(unit).and_then(|it| {
                 let power = it.power.filter(|it| it.is_finite() && *it >= Watts::ZERO)?;
@@ -494,8 +494,8 @@ impl<S: Store> Core<S> {
                 let before = self.node.parts.get(&device);
                 return (device, before.copied().unwrap_or_default());
             }
-            let counts = self.actuator.counts(device);
-            let most = self.actuator.most_of(device);
+            let counts = self.writer.account().counts(device);
+            let most = self.writer.account().most_of(device);
             let part = socket_part(unit.by_hand.asked(), unit.back(), counts, most);
             (device, part)
         })
@@ -506,14 +506,14 @@ impl<S: Store> Core<S> {
         let more = |(device, part): (usize, Watts)| {
             let unit = self.devices.get(device)?;
             let is_theirs = unit.standing.is_kept();
-            is_theirs.then(|| (self.actuator.counts(device) - part).max(Watts::ZERO))
+            is_theirs.then(|| (self.writer.account().counts(device) - part).max(Watts::ZERO))
         };
         self.parts_of_cpus().filter_map(more).sum()
     }
 
     /// Whether a CPU socket's limit was not read yet, and is to be.
     fn is_read_soon(&self, (device, unit): (usize, &Unit)) -> bool {
-        !unit.was_read() && self.may_open(device) && !self.is_beyond_judging(unit)
+        !unit.was_read() && self.may_open(device) && !unit.is_beyond_judging()
     }
 
     /// The sum of the GPUs' floors, which the node's budget does not go below.

@@ -7,7 +7,6 @@ use litd_units::{Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
-use crate::devices::Unit;
 use crate::record::Note;
 use crate::store::Store;
 
@@ -71,20 +70,6 @@ impl<S: Store> Core<S> {
         self.note(Note::warning(EventKind::Foreign, text));
         self.save_condition();
         self.replan_all();
-    }
-
-    /// Whether the node is only observed because others set caps here.
-    #[must_use]
-    pub fn has_yielded(&self) -> bool {
-        self.condition.rivals.why_yielded().is_some()
-    }
-
-    /// A device with a foreign cap that was not resumed. One at its default counts as nobody's, as in
-    /// [`Core::foreign_change`]: it takes its watts of the budget, and stops nobody's raises besides.
-    pub(crate) fn foreign_device(&self) -> Option<&Unit> {
-        let at_default = |unit: &Unit| unit.found.is_some_and(|cap| unit.is_default(cap));
-        let foreign = |unit: &&Unit| unit.standing.is_foreign() && !at_default(unit);
-        self.devices.iter().map(|(_, unit)| unit).find(foreign)
     }
 
     /// An administrator resumes the node. Returns whether that was needed.

@@ -10,17 +10,17 @@ mod room;
 mod share;
 mod targets;
 mod view;
+mod waits;
 mod why;
 
-use litd_api::DeviceState;
 use litd_policies::{Actuator, Limits, Rises, to_the_microwatt};
 use litd_units::Watts;
 
 pub(crate) use share::{kept, project};
 pub(crate) use targets::Targets;
 pub(crate) use view::{
-    Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, RangeView, View,
-    socket_part,
+    Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, Owner,
+    RangeView, View, socket_part,
 };
 pub(crate) use why::Why;
 
@@ -282,15 +282,15 @@ impl<'v> Draft<'v> {
     fn leave_others(&mut self) {
         for (device, unit) in self.devices() {
             let is_asked = unit.range == RangeView::Asked || unit.is_reset;
-            match (unit.standing, unit.back) {
+            match unit.back {
                 // The cap may have become foreign since litd began to stop.
                 _ if is_asked || !unit.is_read => self.leave(device, Why::Unread),
                 // Within the safe budget.
-                (DeviceState::Released, Some(_)) if unit.is_held_off() => {}
-                (DeviceState::Ours, Some(_)) if unit.is_ours() => {}
+                Some(_) if unit.is_held_off() => {}
+                Some(_) if unit.is_ours() => {}
                 _ if unit.is_theirs() => self.leave(device, Why::Theirs),
-                (_, Some(back)) if unit.may_open(self.target(device)) && unit.is_owed() => {
-                    let is_free = self.view.set_budget.is_none() && unit.let_go.is_some();
+                Some(back) if unit.may_open(self.target(device)) && unit.is_owed() => {
+                    let is_free = self.view.set_budget.is_none() && unit.let_go().is_some();
                     let rises = if is_free {
                         Rises::Freely
                     } else {
@@ -308,7 +308,7 @@ impl<'v> Draft<'v> {
     /// `raise_in_full`. A target that followed its cap down would lower it over and over, by less each time.
     fn aim_failed(&mut self) {
         for (device, unit) in self.devices() {
-            let held = unit.failed.and_then(|failed| failed.held);
+            let held = unit.failed().and_then(|failed| failed.held);
             let held = held.filter(|_| unit.is_enforced_on(self.view));
             if let Some((held, target)) = held.zip(self.target(device)) {
                 self.aim(device, Aim::back(target.min(held), Why::HasFailed));
@@ -324,7 +324,7 @@ impl<'v> Draft<'v> {
             return;
         }
         let rises = |&(device, unit): &(usize, &DeviceView)| {
-            let back = unit.is_overwritten || unit.let_go.is_some() && !unit.is_held_off();
+            let back = unit.is_given_back() && !unit.is_held_off();
             let unjudged = self.view.leaves() && matches!(unit.range, RangeView::Untold(_));
             (back || unjudged) && unit.would_rise(self.target(device))
         };
@@ -349,7 +349,7 @@ impl<'v> Draft<'v> {
     /// would be lowered again in turn.
     fn raise_no_closed(&mut self) {
         for (device, unit) in self.devices() {
-            let is_closed = unit.let_go.is_some_and(|it| it.is_closed && it.is_held);
+            let is_closed = unit.let_go().is_some_and(|it| it.is_closed && it.is_held);
             if let Some(held) = unit.account.held.filter(|_| is_closed)
                 && self.target(device) > Some(held)
             {

@@ -21,7 +21,7 @@ impl Draft<'_> {
             return;
         }
         self.squeeze_all(|_| true);
-        let is_distrusted = |unit: &DeviceView| unit.failed.is_some_and(|it| it.was_unread);
+        let is_distrusted = |unit: &DeviceView| unit.failed().is_some_and(|it| it.was_unread);
         if self.view.gpus().any(|(_, unit)| is_distrusted(unit)) {
             // A distrusted GPU is lowered as far as needed, and the others besides to what it leaves them if it
             // falls silent again.
@@ -149,7 +149,7 @@ impl Draft<'_> {
         let share = self.view.managed_budget / self.view.gpus().count().max(1) as f64;
         for (&device, wanted) in devices.iter().zip(wanted) {
             let unit = self.view.devices.get(device);
-            let Some(unit) = unit.filter(|unit| unit.failed.is_some()) else {
+            let Some(unit) = unit.filter(|unit| unit.failed().is_some()) else {
                 continue;
             };
             let least = share.max(unit.limits.floor);

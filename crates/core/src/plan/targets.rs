@@ -3,6 +3,7 @@
 use litd_policies::Actuator;
 use litd_units::{Nanos, Watts};
 
+use crate::plan::waits::Waits;
 use crate::plan::{Plan, View, Why, plan};
 use crate::ramp::{Climb, Ramp};
 
@@ -12,6 +13,8 @@ pub(crate) struct Targets {
     /// The last plan, and the view that it was made from.
     planned: Option<(View, Plan)>,
     ramp: Ramp,
+    /// Whether restored caps wait for other devices.
+    pub(super) waits: Waits,
 }
 
 impl Targets {

@@ -1,6 +1,5 @@
 //! Properties of every plan, whatever the view.
 
-use litd_api::DeviceState;
 use litd_policies::Limits;
 use litd_units::Watts;
 use proptest::prelude::*;
@@ -14,8 +13,7 @@ pub(super) fn gpu(held: f64) -> DeviceView {
     let held = Watts(held);
     DeviceView {
         is_gpu: true,
-        standing: DeviceState::Ours,
-        is_overwritten: false,
+        owner: Owner::Ours,
         is_judged: true,
         is_beyond_judging: false,
         range: RangeView::Told,
@@ -32,8 +30,6 @@ pub(super) fn gpu(held: f64) -> DeviceView {
         is_overdue: false,
         is_journaled: held != Watts(CEILING),
         owes_undo: false,
-        let_go: None,
-        failed: None,
         account: Account {
             held: Some(held),
             most: held,
@@ -63,7 +59,7 @@ fn socket(held: f64) -> DeviceView {
 
 fn theirs(held: f64) -> DeviceView {
     DeviceView {
-        standing: DeviceState::Foreign,
+        owner: Owner::Foreign,
         ..gpu(held)
     }
 }
@@ -71,7 +67,7 @@ fn theirs(held: f64) -> DeviceView {
 /// A device that holds a cap of litd's instead of a foreign cap.
 fn overwritten(held: f64) -> DeviceView {
     DeviceView {
-        is_overwritten: true,
+        owner: Owner::Overwritten,
         is_journaled: true,
         ..theirs(held)
     }
@@ -79,8 +75,7 @@ fn overwritten(held: f64) -> DeviceView {
 
 fn faulty(held: f64, obeys_again: bool) -> DeviceView {
     DeviceView {
-        standing: DeviceState::Faulty,
-        failed: Some(FailedView {
+        owner: Owner::Faulty(FailedView {
             held: Some(Watts(held)),
             was_unread: false,
             obeys_again,
@@ -120,8 +115,7 @@ fn let_go(held: f64, is_held: bool) -> DeviceView {
         goal: LeftGoal::Nothing,
     };
     DeviceView {
-        standing: DeviceState::Released,
-        let_go: Some(LetGoView {
+        owner: Owner::Released(LetGoView {
             given_up: false,
             is_closed: false,
             is_held,
@@ -277,7 +271,7 @@ proptest! {
                 Why::Loop(job) | Why::Trial(job) => aim.target == wants(job),
                 Why::Room(Some(job)) => aim.target < wants(job),
                 Why::Share | Why::Room(None) => aim.target < unit.base() && view.set_budget.is_some(),
-                Why::HasFailed => unit.failed.is_some() && !unit.would_rise(aim.target),
+                Why::HasFailed => unit.failed().is_some() && !unit.would_rise(aim.target),
                 Why::Theirs => aim.target.is_none() && unit.is_theirs(),
                 Why::Unread => aim.target.is_none() && !unit.is_read,
                 Why::NothingOwed => aim.target.is_none() && !unit.is_ours(),

@@ -1,7 +1,6 @@
 //! The plain values that targets are worked out from. They contain no clock: when something expires the view
 //! changes.
 
-use litd_api::DeviceState;
 use litd_policies::{CapVector, Limits};
 use litd_units::Watts;
 
@@ -168,14 +167,26 @@ pub(crate) struct FailedView {
     pub obeys_again: bool,
 }
 
+/// Whose a device's cap is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Owner {
+    /// litd's, as far as the device can be judged.
+    Ours,
+    /// Somebody else's: the cap stays.
+    Foreign,
+    /// Somebody else's, and a late write of litd's has replaced it: it has to be restored.
+    Overwritten,
+    /// Nobody's: the device does not do what it is told.
+    Faulty(FailedView),
+    /// Its users': litd has released the device.
+    Released(LetGoView),
+}
+
 /// A device, as the plan sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DeviceView {
     pub is_gpu: bool,
-    /// The owner of its cap.
-    pub standing: DeviceState,
-    /// Whether a late write of litd's has replaced a foreign cap, which has to be restored.
-    pub is_overwritten: bool,
+    pub owner: Owner,
     /// Whether its cap found and its range are known.
     pub is_judged: bool,
     /// Whether it is no use to wait for those.
@@ -199,8 +210,6 @@ pub(crate) struct DeviceView {
     pub is_journaled: bool,
     /// Whether it may hold a failed override.
     pub owes_undo: bool,
-    pub let_go: Option<LetGoView>,
-    pub failed: Option<FailedView>,
     pub account: Account,
     /// The watts with which it counts while it is not moved: the most that it may hold; for a foreign cap, the
     /// limit in force where its driver tells it.
@@ -242,17 +251,38 @@ impl DeviceView {
     }
 
     pub fn is_ours(&self) -> bool {
-        self.standing == DeviceState::Ours && self.is_judged
+        self.owner == Owner::Ours && self.is_judged
     }
 
     /// Whether it holds a foreign cap that stays.
     pub fn is_theirs(&self) -> bool {
-        self.standing == DeviceState::Foreign && !self.is_overwritten
+        self.owner == Owner::Foreign
+    }
+
+    /// The record of its failure, if it is faulty.
+    pub fn failed(&self) -> Option<FailedView> {
+        match self.owner {
+            Owner::Faulty(failed) => Some(failed),
+            _ => None,
+        }
+    }
+
+    /// The record of its release, if it is released.
+    pub fn let_go(&self) -> Option<LetGoView> {
+        match self.owner {
+            Owner::Released(let_go) => Some(let_go),
+            _ => None,
+        }
+    }
+
+    /// Whether its cap is restored although it is not litd's: of a released device, or in place of a late write.
+    pub fn is_given_back(&self) -> bool {
+        matches!(self.owner, Owner::Overwritten | Owner::Released(_))
     }
 
     /// Whether it was released only because litd is off, and is to stay within the safe budget.
     pub fn is_held_off(&self) -> bool {
-        self.let_go.is_some_and(|it| it.is_held)
+        self.let_go().is_some_and(|it| it.is_held)
     }
 
     /// Whether litd may move its cap.
@@ -262,7 +292,7 @@ impl DeviceView {
 
     /// Whether it may be opened, if this is its target.
     pub fn may_open(&self, target: Option<Watts>) -> bool {
-        self.let_go.is_none_or(|it| it.may_open(target))
+        self.let_go().is_none_or(|it| it.may_open(target))
     }
 
     /// Whether litd has something to restore on it.
@@ -284,12 +314,12 @@ impl DeviceView {
     /// Whether it has failed and is lowered all the same for a budget: it may take writes again, and nobody else
     /// keeps the budget.
     pub fn is_enforced_on(&self, view: &View) -> bool {
-        self.is_kept_down(view) && self.failed.is_some_and(|it| it.obeys_again)
+        self.is_kept_down(view) && self.failed().is_some_and(|it| it.obeys_again)
     }
 
     /// Whether it has failed while there is a budget: until litd steers it again its cap does not rise.
     pub fn is_kept_down(&self, view: &View) -> bool {
-        view.set_budget.is_some() && self.failed.is_some() && self.is_gpu
+        view.set_budget.is_some() && self.failed().is_some() && self.is_gpu
     }
 
     /// The device's target, if its cap may be moved and it takes writes.
@@ -314,7 +344,7 @@ impl DeviceView {
     /// The watts that the others have to leave to it while it is not moved, also for restoring the cap of a
     /// released device.
     pub fn fixed_at(&self, target: Option<Watts>) -> Watts {
-        let back = target.filter(|_| self.let_go.is_some() || self.is_overwritten);
+        let back = target.filter(|_| self.is_given_back());
         let most = [back, self.late];
         most.into_iter()
             .flatten()
@@ -328,15 +358,15 @@ impl DeviceView {
         // A foreign cap: litd neither moves nor restores it, and counts what it holds. An entry of a foreign cap
         // is about late writes, or could not be removed from the journal yet.
         let owed = self.is_owed();
-        let is_stuck = self.standing == DeviceState::Faulty || self.is_beyond_judging;
-        let holds = match self.standing {
-            DeviceState::Foreign => counts,
+        let is_stuck = self.failed().is_some() || self.is_beyond_judging;
+        let holds = match self.owner {
+            Owner::Foreign | Owner::Overwritten => counts,
             // No undo of other devices waits for one that can't be judged or does not obey, unless it is about to
             // be lowered.
             _ if is_stuck && !(owed && self.is_falling(found)) => counts,
             _ if owed => found,
             // The device was reset, unless litd is just writing it.
-            DeviceState::Ours => held.filter(|_| !self.account.is_writing).unwrap_or(found),
+            Owner::Ours => held.filter(|_| !self.account.is_writing).unwrap_or(found),
             _ => counts,
         };
         found.max(holds)

@@ -58,15 +58,14 @@ impl HeldOut {
 
 impl<S: Store> Core<S> {
     pub(crate) fn check_hold_outs(&mut self) {
-        let names: Vec<String> = self.jobs.keys().cloned().collect();
-        for name in names {
+        for name in self.jobs.names() {
             self.check_hold_out(&name);
         }
     }
 
     /// Whether a job's caps are balanced and held, so that there is something to compare.
     fn is_held(&self, name: &str) -> bool {
-        let tried = self.trials.run.as_ref();
+        let tried = self.jobs.trial();
         let tried = tried.is_some_and(|run| run.report().job == name);
         let on = self.config.trial.hold_out > 0.0 && self.steers() && !tried;
         let settled = |job: &Job| job.state() == Some(Loop::Converged) && job.is_steered();

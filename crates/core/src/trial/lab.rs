@@ -225,9 +225,11 @@ impl<S: Store> Core<S> {
     }
 
     fn may_rise(&self, job: &Job) -> bool {
-        let settled =
-            |&device: &usize| self.actuator.is_settled(device) && !self.is_on_its_way(device);
-        let hot = |device| too_hot_to_rise(&self.gpu_reading(device), &self.config.law.guard);
+        let settled = |&device: &usize| {
+            self.writer.account().is_settled(device) && !self.is_on_its_way(device)
+        };
+        let hot =
+            |device| too_hot_to_rise(&self.devices.gpu_reading(device), &self.config.law.guard);
         job.devices().iter().all(settled) && !job.gpus().any(hot)
     }
 }

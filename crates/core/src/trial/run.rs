@@ -55,7 +55,7 @@ impl<S: Store> Core<S> {
         same: bool,
         seed: Option<u64>,
     ) -> Result<String, Problem> {
-        if let Some(run) = &self.trials.run {
+        if let Some(run) = self.jobs.trial() {
             let job = &run.report.job;
             return Err(problem(format!(
                 "a trial runs on {job} already: `litctl trial status` shows it, `litctl trial stop` ends it"
@@ -88,7 +88,7 @@ impl<S: Store> Core<S> {
         let about = About {
             job: name.clone(),
             policy: self.policy().name().to_owned(),
-            simulated: self.is_simulated(),
+            simulated: self.devices.is_simulated(),
             gpus: job.map_or(0, |job| job.ranks.len() as u32),
             prices: self.config.prices.known(),
             started_unix,
@@ -105,7 +105,7 @@ impl<S: Store> Core<S> {
         let note = Note::info(EventKind::Trial, format!("asked for: {text}"));
         self.note_trial(&name, note);
         self.end_hold_out(&name);
-        self.trials.run = Some(Run {
+        self.jobs.begins_trial(Run {
             report,
             blocks: Vec::new(),
             policy: self.policy(),
@@ -117,14 +117,14 @@ impl<S: Store> Core<S> {
     }
 
     fn trial_job(&self, job: Option<String>) -> Result<String, Problem> {
-        let known: Vec<&str> = self.jobs.keys().map(String::as_str).collect();
+        let known = self.jobs.names();
         match (job, &known[..]) {
-            (Some(name), _) if self.jobs.contains_key(&name) => Ok(name),
+            (Some(name), _) if known.contains(&name) => Ok(name),
             (Some(name), _) => Err(problem(format!(
                 "there is no job {name:?}; there are: {}",
                 known.join(", ")
             ))),
-            (None, [one]) => Ok((*one).to_owned()),
+            (None, [one]) => Ok(one.clone()),
             (None, []) => Err(problem("no job is connected: a trial needs one that runs")),
             (None, _) => Err(problem(format!(
                 "which job? There are {}",
@@ -134,7 +134,7 @@ impl<S: Store> Core<S> {
     }
 
     fn check_steering(&self) -> Result<(), Problem> {
-        self.check_mode().map_err(|why| {
+        self.authority.check_mode(&self.config).map_err(|why| {
             problem(format!(
                 "{why}; so there are no balanced caps to try. `litctl trial start --aa` tries the measurement without moving any cap"
             ))
@@ -149,7 +149,7 @@ impl<S: Store> Core<S> {
 
     /// Ends the trial under way.
     pub(crate) fn stop_trial(&mut self) -> Result<String, Problem> {
-        if self.trials.run.is_none() {
+        if self.jobs.trial().is_none() {
             return Err(problem("no trial is under way"));
         }
         self.end_run(|report| report.abort("an administrator stopped it"));
@@ -173,7 +173,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn check_run(&mut self) {
-        let Some(run) = &self.trials.run else {
+        let Some(run) = self.jobs.trial() else {
             return;
         };
         if let Some(why) = self.run_obstacle(run) {
@@ -216,7 +216,7 @@ impl<S: Store> Core<S> {
 
     /// Begins once the caps are balanced; at once, where both arms hold the caps found.
     fn begin_run(&mut self) {
-        let Some(run) = &mut self.trials.run else {
+        let Some(run) = self.jobs.trial() else {
             return;
         };
         let (name, same) = (run.report.job.clone(), run.report.design.same);
@@ -233,7 +233,10 @@ impl<S: Store> Core<S> {
         }
         let converged = job.state() == Some(Loop::Converged);
         if !same && !converged {
-            run.report.why = format!("the job's caps are not balanced yet: {}", job.why);
+            let why = format!("the job's caps are not balanced yet: {}", job.why);
+            if let Some(run) = self.jobs.trial_mut() {
+                run.report.why = why;
+            }
             return;
         }
         if !same && self.nothing_moved(job) {
@@ -250,7 +253,7 @@ impl<S: Store> Core<S> {
                 false => job.control.ask().map(|_| Lab::Balanced),
             };
         }
-        if let Some(run) = &mut self.trials.run {
+        if let Some(run) = self.jobs.trial_mut() {
             run.caps = caps;
             run.report.state = State::Running;
             "blocks are being measured".clone_into(&mut run.report.why);
@@ -262,7 +265,7 @@ impl<S: Store> Core<S> {
 
     fn go_on(&mut self) {
         self.next_block();
-        let Some(run) = &self.trials.run else {
+        let Some(run) = self.jobs.trial() else {
             return;
         };
         let Some(job) = self.jobs.get(&run.report.job) else {
@@ -272,7 +275,7 @@ impl<S: Store> Core<S> {
         let rising = matches!(job.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
         let (now, node) = (self.now(), self.node_power());
         let rules = &self.config.trial;
-        let Some(run) = &mut self.trials.run else {
+        let Some(run) = self.jobs.trial_mut() else {
             return;
         };
         let Some(meter) = &mut run.meter else {
@@ -298,7 +301,7 @@ impl<S: Store> Core<S> {
     /// Has the caps of the next block's arm held, if no block is under way.
     fn next_block(&mut self) {
         let now = self.now();
-        let Some(run) = &mut self.trials.run else {
+        let Some(run) = self.jobs.trial_mut() else {
             return;
         };
         if run.meter.is_some() {
@@ -321,7 +324,7 @@ impl<S: Store> Core<S> {
     }
 
     fn block_done(&mut self, block: Block) {
-        let Some(run) = &mut self.trials.run else {
+        let Some(run) = self.jobs.trial_mut() else {
             return;
         };
         run.meter = None;
@@ -353,7 +356,7 @@ impl<S: Store> Core<S> {
 
     /// The trial is over.
     fn end_run(&mut self, end: impl FnOnce(&mut Report)) {
-        let Some(mut run) = self.trials.run.take() else {
+        let Some(mut run) = self.jobs.ends_trial() else {
             return;
         };
         end(&mut run.report);
@@ -371,7 +374,7 @@ impl<S: Store> Core<S> {
             _ => "a trial has shown that the balanced caps make the job slower".to_owned(),
         };
         self.note_trial(&name, note);
-        self.trials.last = Some(report);
+        self.jobs.has_tried(Some(report));
         self.raise_lab(&name, true);
         match verdict {
             Verdict::Harm => self.declare_harm(&name, &why),

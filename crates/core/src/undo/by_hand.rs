@@ -92,13 +92,13 @@ impl<S: Store> Core<S> {
         name: &str,
         asked: Watts,
     ) -> Result<String, Problem> {
-        let devices = self.named(Some(name))?;
+        let devices = self.devices.named(Some(name))?;
         let [device] = devices[..] else {
             return Err(problem("name one device"));
         };
         let cap = self.check_by_hand(device, asked)?;
         self.check_disk(device)?;
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return Err(problem("the device is gone"));
         };
@@ -124,7 +124,7 @@ impl<S: Store> Core<S> {
     /// While the journal can't be written no cap is changed except to restore it, and an override is no exception:
     /// whether the disk still takes an entry of this device is tried, and the entry crossed out again.
     fn check_disk(&mut self, device: usize) -> Result<(), Problem> {
-        let found = self.unrecorded([device].into_iter());
+        let found = self.writer.unrecorded([device].into_iter(), &self.devices);
         self.writer.try_journal(&found, &mut self.out);
         if self.writer.journal_trouble().is_none() {
             for it in found {
@@ -164,7 +164,7 @@ impl<S: Store> Core<S> {
                  far as a budget allows"
             )));
         }
-        if self.is_journaled(device) || asked_for {
+        if self.writer.is_journaled(device) || asked_for {
             return Err(problem(match self.set_budget() {
                 Some(budget) => format!(
                     "litd moves the cap of {name} to keep the budget of {budget}: raise the budget first \
@@ -191,7 +191,7 @@ impl<S: Store> Core<S> {
     /// Why litd may not set a device's cap, and what to do.
     fn not_to_be_set(&self, unit: &Unit) -> String {
         let (name, state) = (&unit.name, unit.standing.told());
-        match (state, self.check_mode()) {
+        match (state, self.authority.check_mode(&self.config)) {
             (DeviceState::Closed, Err(why)) => format!("{name} is closed, because {why}"),
             (DeviceState::Ours, _) => format!(
                 "the driver of {name} is asked for its range of caps: try again in some seconds"
@@ -207,7 +207,12 @@ impl<S: Store> Core<S> {
     /// the caps found is less. A CPU socket may get what the GPUs can do without.
     fn check_room(&self, device: usize, unit: &Unit, cap: Watts) -> Result<(), Problem> {
         // Lowering a cap is always allowed, whatever the others hold.
-        if self.actuator.held(device).is_some_and(|held| cap <= held) {
+        if self
+            .writer
+            .account()
+            .held(device)
+            .is_some_and(|held| cap <= held)
+        {
             return Ok(());
         }
         if !unit.is_gpu() {
@@ -222,7 +227,7 @@ impl<S: Store> Core<S> {
         let others = self.devices.gpus().filter(|&(other, _)| other != device);
         let most = |(other, unit): (usize, &Unit)| {
             let asked = unit.by_hand.asked().unwrap_or(Watts::ZERO);
-            self.actuator.most_of(other).max(asked)
+            self.writer.account().most_of(other).max(asked)
         };
         let others: Watts = others.map(most).sum();
         if others + cap > budget {
@@ -254,7 +259,7 @@ impl<S: Store> Core<S> {
     /// with.
     fn check_gpus_keep_theirs(&self, unit: &Unit, cap: Watts) -> Result<(), Problem> {
         let least = |(device, unit): (usize, &Unit)| {
-            let counts = self.actuator.counts(device);
+            let counts = self.writer.account().counts(device);
             match unit.is_ours() {
                 true => counts.min(unit.floor(&self.config.caps)),
                 false => counts,
@@ -276,7 +281,7 @@ impl<S: Store> Core<S> {
     /// The state of an override: `None` while it is under way, then the cap held or why it failed.
     #[must_use]
     pub fn outcome_by_hand(&self, name: &str) -> Option<Result<Watts, String>> {
-        let devices = self.named(Some(name)).ok()?;
+        let devices = self.devices.named(Some(name)).ok()?;
         let unit = self.devices.get(*devices.first()?)?;
         Some(match (&unit.by_hand, unit.found) {
             (ByHand::Asked(_), _) => return None,
@@ -284,31 +289,6 @@ impl<S: Store> Core<S> {
             (ByHand::Settled, Some(found)) => Ok(found),
             (ByHand::Settled, None) => Err("its cap is not known".to_owned()),
         })
-    }
-
-    /// Whether any job's loop moves a device's cap now.
-    pub(crate) fn is_moved(&self, device: usize) -> bool {
-        let ours = self.devices.get(device).is_some_and(Unit::is_ours);
-        ours && self.jobs.values().any(|job| job.moves(device))
-    }
-
-    /// Whether a device may hold a failed override.
-    pub(crate) fn owes_undo(&self, device: usize, unit: &Unit) -> bool {
-        // A cap that is being written is not held yet.
-        let held = self.actuator.held(device);
-        let held = held.filter(|_| !self.actuator.is_writing(device));
-        let held = held.zip(unit.back());
-        matches!(unit.by_hand, ByHand::Failed(_))
-            && !held.is_some_and(|(held, back)| held.is_same_cap(back))
-    }
-
-    /// Whether this write is an administrator's.
-    pub(crate) fn is_by_hand(&self, device: usize, cap: Watts) -> bool {
-        let asked = self
-            .devices
-            .get(device)
-            .and_then(|unit| unit.by_hand.asked());
-        asked.is_some_and(|asked| asked.is_same_cap(cap))
     }
 
     /// The write of an override has ended. If the device does not hold the override, that is reported, and the cap
@@ -339,8 +319,8 @@ impl<S: Store> Core<S> {
     pub(crate) fn settle_by_hand(&mut self) {
         let mut settled = Vec::new();
         for (device, unit) in self.devices.iter_mut() {
-            let held = self.actuator.held(device);
-            let held = held.filter(|_| !self.actuator.is_writing(device));
+            let held = self.writer.account().held(device);
+            let held = held.filter(|_| !self.writer.account().is_writing(device));
             let holds = |cap: Watts| held.is_some_and(|held| held.is_same_cap(cap));
             if unit.back().is_some_and(holds) {
                 unit.by_hand.seen_back(unit.readings.asked());
@@ -394,31 +374,31 @@ impl<S: Store> Core<S> {
         let now = self.now();
         let unit = self.devices.get_mut(device)?;
         let cap = unit.by_hand.fail(now, why)?;
-        if self.actuator.is_writing(device) {
-            self.journal_late(device, cap);
+        if self.writer.account().is_writing(device) {
+            self.writer
+                .journal_late(device, cap, &self.devices, &mut self.out);
         }
         Some(cap)
     }
 
-    /// The client no longer waits for its override, which is given up so that it isn't set later, unseen.
-    pub fn give_up_by_hand(&mut self, now: Nanos, name: &str) {
-        self.moves_on(now);
-        let devices = self.named(Some(name)).unwrap_or_default();
+    /// Gives an override up whose client has gone. Returns whether it was under way.
+    pub(crate) fn gives_up_by_hand(&mut self, name: &str) -> bool {
+        let devices = self.devices.named(Some(name)).unwrap_or_default();
         let Some(&device) = devices.first() else {
-            return;
+            return false;
         };
         let late = "it was not done in time, and is given up".to_owned();
         let Some(cap) = self.fail_by_hand(device, late) else {
-            return;
+            return false;
         };
         let mut text = format!("setting {cap} by hand is given up: its client has gone");
-        if self.actuator.is_writing(device) {
+        if self.writer.account().is_writing(device) {
             text.push_str("; if its driver still sets it, the cap found is restored");
         }
         let unit = self.devices.get(device);
         let address = unit.map_or("", Unit::address).to_owned();
         self.note(Note::warning(EventKind::Command, text).device(&address));
-        self.settle_up();
+        true
     }
 }
 

@@ -112,7 +112,7 @@ impl<S: Store> Core<S> {
     /// `litd restore` opens no released device, unless a cap is to be restored there.
     pub(crate) fn recall_all_let_go(&mut self) {
         for device in 0..self.devices.iter().count() {
-            if !self.is_journaled(device) {
+            if !self.writer.is_journaled(device) {
                 self.recall_let_go(device);
             }
         }
@@ -121,7 +121,7 @@ impl<S: Store> Core<S> {
     /// A device was read for the first time, and holds `cap`.
     pub(crate) fn recall_left_alone(&mut self, device: usize, cap: Watts) {
         // A litd that stops restores every cap that it owes, whoever owns the device.
-        let is_left = self.authority.is_stopping() && self.is_journaled(device);
+        let is_left = self.authority.is_stopping() && self.writer.is_journaled(device);
         if is_left || !self.recall_let_go(device) {
             self.recall_foreign(device, cap);
         }
@@ -154,7 +154,7 @@ impl<S: Store> Core<S> {
         let kept = self.kept_of(device);
         let is_theirs = matches!(kept, Some(LeftAlone::Foreign(theirs)) if theirs.is_same_cap(cap));
         let address = self.devices.get(device).map(Unit::address);
-        let entry = address.and_then(|address| self.entry(address));
+        let entry = address.and_then(|address| self.writer.entry(address));
         // An entry that has the foreign cap as the one found is there for late writes.
         let is_owed = entry.is_some_and(|entry| !entry.found.is_same_cap(cap));
         let Some(unit) = self.devices.get_mut(device) else {
@@ -174,14 +174,6 @@ impl<S: Store> Core<S> {
         self.standing_changed(device);
     }
 
-    /// litd takes a device again: its entry is removed, also where this litd dies before it has read the device.
-    pub(crate) fn leave_alone_no_more(&mut self, device: usize) {
-        let unit = self.devices.get(device);
-        if unit.is_some_and(|unit| self.condition.left_alone.take(unit)) {
-            self.save_condition();
-        }
-    }
-
     /// Keeps the entries for the next start, where they have changed. `litd restore` keeps none.
     pub(crate) fn keep_left_alone(&mut self) {
         if self.authority.is_stopping() {
@@ -189,7 +181,7 @@ impl<S: Store> Core<S> {
         }
         let mut changed = false;
         for (device, unit) in self.devices.iter() {
-            let held = self.actuator.held(device);
+            let held = self.writer.account().held(device);
             changed |= self.condition.left_alone.follow(unit, held);
         }
         if changed {

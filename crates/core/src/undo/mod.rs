@@ -1,23 +1,18 @@
-//! Undoing: caps that a predecessor left, caps that a job no longer needs, and all caps at the end. Also keeps the
-//! distribution that a node converged to.
+//! Undoing: caps that a predecessor left, caps that a job no longer needs, and all caps at the end.
 
 pub(crate) mod by_hand;
 pub(crate) mod left_alone;
 pub(crate) mod predecessor;
 pub(crate) mod progress;
 pub(crate) mod release;
-pub(crate) mod waits;
 
 use litd_api::EventKind;
-use litd_policies::Policy;
 use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::devices::landing::Landing;
 use crate::journal::{Entry, Recovered, Undo};
-use crate::learned::Key;
-use crate::plan::DUST;
 use crate::record::Note;
 use crate::store::Store;
 use crate::writer::Undone;
@@ -27,16 +22,6 @@ use crate::writer::Undone;
 pub(crate) const LATE: Nanos = Nanos(30_000_000_000);
 
 impl<S: Store> Core<S> {
-    /// Whether litd may have written a device since its cap was found.
-    pub(crate) fn is_journaled(&self, device: usize) -> bool {
-        let unit = self.devices.get(device);
-        unit.is_some_and(|unit| self.entry(unit.address()).is_some())
-    }
-
-    pub(crate) fn entry(&self, address: &str) -> Option<&Entry> {
-        self.writer.entry(address)
-    }
-
     /// A predecessor died with caps changed.
     pub(crate) fn recover(&mut self, recovered: Recovered) {
         let locks_clocks = !self.writer.clocks().is_empty();
@@ -49,7 +34,7 @@ impl<S: Store> Core<S> {
         for entry in recovered.entries {
             match self.devices.called(&entry.address) {
                 Some(device) => {
-                    self.actuator.expect(device, entry.most());
+                    self.writer.account_mut().expect(device, entry.most());
                     self.recover_device(device, &entry);
                 }
                 None => {
@@ -82,7 +67,7 @@ impl<S: Store> Core<S> {
     }
 
     fn recover_device(&mut self, device: usize, entry: &Entry) {
-        let holds = self.holds();
+        let holds = self.authority.holds(&self.config);
         self.expect_journaled(device, entry);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -115,7 +100,8 @@ impl<S: Store> Core<S> {
             // copy of the journal.
             Undo::Foreign if same && known => {
                 unit.found = Some(entry.found);
-                self.journal_writes(&[(device, reading.cap)]);
+                self.writer
+                    .journal_writes(&[(device, reading.cap)], &self.devices, &mut self.out);
                 Undo::Write(entry.found)
             }
             undo => undo,
@@ -163,7 +149,7 @@ impl<S: Store> Core<S> {
                 match same && (fails || self.predecessor.has_hung()) {
                     true => self.journal_over(device, Some(entry.found), held),
                     false => {
-                        self.forget_entry(&address);
+                        self.writer.cross_out(&address, &mut self.out);
                     }
                 }
             }
@@ -190,20 +176,53 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Whether the cap of a reading asked for at that time is final: no write of a predecessor's, and no failed
-    /// write, can still be done.
-    pub(crate) fn has_landed(&self, unit: &Unit, asked: Nanos) -> bool {
-        let predecessors = self.predecessor.has_landed(asked);
-        let stopping = self.authority.stopping().since();
-        let late = unit.landing.as_ref();
-        predecessors && !late.is_some_and(|it| it.may_follow(asked, stopping))
+    /// The cap found may exceed the driver's highest cap by now. The device goes as near to it as possible, and
+    /// the cap found stays in the undo journal until it can be restored.
+    pub(crate) fn note_shrunk(&mut self, device: usize) {
+        let Some(unit) = self.devices.get(device) else {
+            return;
+        };
+        let (Some(found), Some(back)) = (unit.found, unit.back()) else {
+            return;
+        };
+        if back.is_same_cap(found) {
+            return;
+        }
+        let text = format!(
+            "the cap found is {found}, and its driver accepts at most {back} now: {back} is restored, and the undo journal keeps {found}"
+        );
+        let note = Note::warning(EventKind::Restore, text).device(unit.address());
+        self.note(note);
+    }
+
+    /// The journal has somebody else's cap as the one found from now on, and the late writes that may replace it.
+    pub(crate) fn journal_over(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        let address = unit.address().to_owned();
+        self.writer.cross_out(&address, &mut self.out);
+        let Some(unit) = self.devices.get_mut(device) else {
+            return;
+        };
+        unit.landing = unit.landing.take().and_then(|it| it.over(found));
+        let Some(landing) = &unit.landing else {
+            return;
+        };
+        let late = landing.caps().iter().filter(|cap| !cap.is_same_cap(theirs));
+        let late: Vec<(usize, Watts)> = late.map(|&cap| (device, cap)).collect();
+        unit.found = Some(theirs);
+        for write in late {
+            self.writer
+                .journal_writes(&[write], &self.devices, &mut self.out);
+        }
     }
 
     /// A write was called failed, or was not done: the device may do it late all the same. Until that is over its
     /// entry stays, so that the late cap is known as litd's and undone. `fails`: the write failed or was not done,
     /// and was not just replaced by a foreign cap.
     pub(crate) fn expect_late(&mut self, device: usize, wanted: Watts, fails: bool) {
-        self.actuator.straggles(device, wanted);
+        self.writer.account_mut().straggles(device, wanted);
         if let Some(unit) = self.devices.get_mut(device) {
             let is_back = unit.found.is_some_and(|found| found.is_same_cap(wanted));
             let until = self.out.now() + LATE;
@@ -213,7 +232,8 @@ impl<S: Store> Core<S> {
                 false => late,
             });
         }
-        self.journal_late(device, wanted);
+        self.writer
+            .journal_late(device, wanted, &self.devices, &mut self.out);
         if fails {
             self.journal_failed(device, wanted);
         }
@@ -262,27 +282,15 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// A late cap of litd's, or of an override, is in the journal from then on: also where its device had left the
-    /// journal before, or was never in it.
-    pub(crate) fn journal_late(&mut self, device: usize, cap: Watts) {
-        let Some(unit) = self.devices.get(device) else {
-            return;
-        };
-        let entry = self.entry(unit.address());
-        let is_known = entry.is_some_and(|entry| entry.undo(cap) != Undo::Foreign);
-        if !is_known && unit.found.is_some_and(|found| !found.is_same_cap(cap)) {
-            self.journal_writes(&[(device, cap)]);
-        }
-    }
-
     /// Foreign caps that a late write has replaced are in the journal, also where that could not be written at
     /// first.
     pub(crate) fn journal_overwritten(&mut self) {
         for device in 0..self.devices.iter().count() {
             let unit = self.devices.get(device);
             let is_owed = unit.is_some_and(|unit| unit.standing.is_overwritten());
-            if let Some(held) = self.actuator.held(device).filter(|_| is_owed) {
-                self.journal_late(device, held);
+            if let Some(held) = self.writer.account().held(device).filter(|_| is_owed) {
+                self.writer
+                    .journal_late(device, held, &self.devices, &mut self.out);
             }
         }
     }
@@ -290,12 +298,12 @@ impl<S: Store> Core<S> {
     /// A write of so long ago that it can't be done late any more is forgotten once the device was read since.
     pub(crate) fn forget_late(&mut self, device: usize, asked: Nanos) {
         if self.predecessor.has_landed(asked) {
-            self.actuator.expect_no_more(device);
+            self.writer.account_mut().expect_no_more(device);
         }
         if let Some(unit) = self.devices.get_mut(device) {
             unit.landing = unit.landing.take().filter(|late| !late.is_over(asked));
             if unit.landing.is_none() {
-                self.actuator.straggles_no_more(device);
+                self.writer.account_mut().straggles_no_more(device);
             }
         }
     }
@@ -313,7 +321,7 @@ impl<S: Store> Core<S> {
         };
         for (device, unit) in self.devices.iter() {
             if closed(unit) {
-                self.actuator.expect_no_more(device);
+                self.writer.account_mut().expect_no_more(device);
             }
         }
     }
@@ -330,7 +338,11 @@ impl<S: Store> Core<S> {
             // The entry may be outdated, and still there because the disk failed: only late writes are litd's.
             return lands;
         }
-        match self.entry(unit.address()).map(|entry| entry.undo(cap)) {
+        match self
+            .writer
+            .entry(unit.address())
+            .map(|entry| entry.undo(cap))
+        {
             Some(Undo::Write(_)) => true,
             Some(Undo::Nothing) => late.is_some(),
             Some(Undo::Foreign) | None => lands,
@@ -351,7 +363,7 @@ impl<S: Store> Core<S> {
         if is_first && let Some(late) = unit.landing.take() {
             unit.landing = late.seen(|asked| unit.rounds(asked, cap));
         }
-        let entry = self.entry(&address).filter(|_| is_first).cloned();
+        let entry = self.writer.entry(&address).filter(|_| is_first).cloned();
         if let Some(entry) = entry {
             self.recover_device(device, &entry);
         }
@@ -381,7 +393,7 @@ impl<S: Store> Core<S> {
             return;
         }
         let journaled = self.devices.iter();
-        let journaled = journaled.filter(|&(device, _)| self.is_journaled(device));
+        let journaled = journaled.filter(|&(device, _)| self.writer.is_journaled(device));
         let (foreign, others): (Vec<_>, Vec<_>) =
             journaled.partition(|(_, unit)| unit.standing.is_kept() && unit.landing.is_none());
         let is_done = |&(device, unit): &(usize, &Unit)| {
@@ -405,45 +417,17 @@ impl<S: Store> Core<S> {
         };
         let (address, theirs) = (unit.address().to_owned(), unit.standing.is_kept());
         let back = unit.found.filter(|_| !theirs);
-        let was_tried_out = self.entry(&address).is_some_and(|it| it.ours.is_empty());
-        let is_out = self.forget_entry(&address);
+        let was_tried_out = self
+            .writer
+            .entry(&address)
+            .is_some_and(|it| it.ours.is_empty());
+        let is_out = self.writer.cross_out(&address, &mut self.out);
         if let Some(unit) = self.devices.get_mut(device).filter(|_| is_out) {
             unit.standing.give_back();
         }
         if let Some(found) = back.filter(|_| is_out && !was_tried_out) {
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));
-        }
-    }
-
-    /// Whether a device is known to hold its cap found, with no write under way.
-    pub(crate) fn is_back(&self, device: usize, unit: &Unit) -> bool {
-        self.reads_back(device, unit) && self.has_landed(unit, unit.readings.asked())
-    }
-
-    /// Whether a device holds its cap found, by a reading since litd began to stop, and its entry stays in the
-    /// journal only because a late write may follow: a predecessor's, or one of this litd's, which is waited for
-    /// as long as a stop may take.
-    fn is_back_but_for_late(&self, device: usize, unit: &Unit) -> bool {
-        let stopping = self.authority.stopping();
-        let times = stopping.since().zip(stopping.until());
-        let Some(((since, until), landing)) = times.zip(unit.landing.as_ref()) else {
-            return false;
-        };
-        let is_left = landing.is_left_behind(self.now() >= until);
-        let landed = self.predecessor.has_landed(unit.readings.asked());
-        is_left && unit.readings.asked() >= since && landed && self.reads_back(device, unit)
-    }
-
-    /// Whether a released device holds its cap found, by a reading since the release, and by another since litd
-    /// began to stop; or a device that litd leaves although a late write may follow. Nobody waits for that: its
-    /// entry stays in the journal, so that a late cap is undone at a stop, when litd takes the device again, or at
-    /// the next start.
-    pub(crate) fn is_back_for_now(&self, device: usize, unit: &Unit) -> bool {
-        let target = self.actuator.target(device);
-        match self.let_go_view(device, unit) {
-            Some(view) => view.is_back_for_now(target),
-            None => self.is_back_but_for_late(device, unit),
         }
     }
 
@@ -462,115 +446,9 @@ impl<S: Store> Core<S> {
     pub fn may_land_on_exit(&self) -> Vec<String> {
         let units = self.devices.iter();
         let left = units.filter(|&(device, unit)| {
-            let may_land = self.is_journaled(device) && unit.landing.is_some();
+            let may_land = self.writer.is_journaled(device) && unit.landing.is_some();
             may_land && (unit.standing.is_kept() || self.is_back_for_now(device, unit))
         });
         left.map(|(_, unit)| unit.address().to_owned()).collect()
-    }
-
-    fn reads_back(&self, device: usize, unit: &Unit) -> bool {
-        let settled = self.actuator.is_settled(device) && unit.answering.is_free();
-        let held = unit.found.zip(self.actuator.held(device));
-        settled && held.is_some_and(|(found, held)| found.is_same_cap(held))
-    }
-
-    /// The address of a device whose entry has another cap than the one to restore.
-    pub(crate) fn outdated_entry(&self, device: usize) -> Option<String> {
-        let unit = self.devices.get(device)?;
-        let found = unit.found?;
-        let entry = self.entry(unit.address())?;
-        (!entry.found.is_same_cap(found)).then(|| unit.address().to_owned())
-    }
-
-    /// Removes a device from the journal. Returns whether that could be written.
-    pub(crate) fn forget_entry(&mut self, address: &str) -> bool {
-        self.writer.cross_out(address, &mut self.out)
-    }
-
-    /// The key of a job's learned distribution.
-    pub(crate) fn learned_key(&self, name: &str) -> Option<Key> {
-        let job = self.jobs.get(name)?;
-        let units = || job.gpus().filter_map(|device| self.devices.get(device));
-        let part = |unit: &Unit| {
-            let identity = &unit.device.identity;
-            identity
-                .serial
-                .clone()
-                .unwrap_or_else(|| identity.address.clone())
-        };
-        Some(Key {
-            gpus: units().map(part).collect(),
-            tenant: self.tenant_of(job),
-            driver: units().next()?.device.identity.driver.clone(),
-            workload: job.samples.workload()?,
-        })
-    }
-
-    /// Learns a job's converged caps, if its loop moved any.
-    pub(crate) fn remember(&mut self, name: &str) {
-        let Some(key) = self.learned_key(name) else {
-            return;
-        };
-        let Some(job) = self.jobs.get(name) else {
-            return;
-        };
-        let controller = job.control.controller();
-        let moved = controller.is_some_and(|it| it.adjustments() > 0);
-        let caps = job.gpus().map(|device| self.actuator.held(device));
-        let Some(caps) = caps.collect::<Option<Vec<Watts>>>().filter(|_| moved) else {
-            return;
-        };
-        let policy = self.jobs.get(name).map(|job| self.policy_of(job));
-        let policy = policy.unwrap_or(self.policy());
-        if policy == Policy::GpuRed && self.is_short(name) {
-            return;
-        }
-        let seconds = self.out.unix_seconds();
-        if !self.learned.remember(key, &caps, policy, seconds) {
-            return;
-        }
-        self.save_learned();
-    }
-
-    /// A job was rolled back. If it had started from learned caps, those are not used again for a while, nor are those
-    /// that it has learned since.
-    pub(crate) fn unlearn(&mut self, name: &str) {
-        let own = self.learned_key(name);
-        let asked = self.policy();
-        let Some(job) = self.jobs.get_mut(name) else {
-            return;
-        };
-        let policy = job.permitted(asked);
-        let Some((key, learned_under)) = job.control.started_from() else {
-            return;
-        };
-        let seconds = self.out.unix_seconds();
-        self.learned.unlearn(&key, learned_under, seconds);
-        if let Some(own) = own {
-            self.learned.unlearn(&own, policy, seconds);
-        }
-        let text = "the learned caps that it started from are forgotten: no job starts from them within 7 days";
-        self.note(Note::info(EventKind::State, text).job(name));
-        self.save_learned();
-    }
-
-    /// Whether a budget keeps a job's GPUs below their caps found. gpu-red learns how many watts it can leave
-    /// unused: those of a budget would be among them, and outlive it.
-    fn is_short(&self, name: &str) -> bool {
-        let Some(job) = self.jobs.get(name) else {
-            return false;
-        };
-        let units = job.gpus().filter_map(|device| self.devices.get(device));
-        let found: Watts = units.filter_map(|unit| unit.base()).sum();
-        let plan = job.control.controller().map(|it| it.plan().gpu_budget());
-        plan.is_some_and(|budget| budget < found - DUST)
-    }
-
-    pub(crate) fn save_learned(&mut self) {
-        if let Err(error) = self.learned.save(self.writer.store_mut()) {
-            self.out.error("learned", "");
-            let text = format!("what was learned can't be kept: {error}");
-            self.note(Note::warning(EventKind::Fault, text));
-        }
     }
 }

@@ -49,15 +49,15 @@ pub(crate) struct LetGo {
 impl<S: Store> Core<S> {
     /// Restores devices' caps and releases the devices.
     pub(crate) fn let_go(&mut self, device: Option<&str>) -> Result<String, Problem> {
-        for device in self.named(device)? {
+        for device in self.devices.named(device)? {
             self.let_go_of(device, false);
         }
         Ok("letting go".to_owned())
     }
 
     pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
-        let (now, held) = (self.now(), self.actuator.held(device));
-        let owed = self.may_open(device) || self.is_journaled(device);
+        let (now, held) = (self.now(), self.writer.account().held(device));
+        let owed = self.may_open(device) || self.writer.is_journaled(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -83,23 +83,13 @@ impl<S: Store> Core<S> {
         // back.
         unit.resets.stop_waiting();
         self.turn_away(device);
-        self.actuator.retry(device);
+        self.writer.account_mut().retry(device);
         // The cap is restored at once, without waiting for anybody's sensor.
         let gpus: Vec<usize> = self.devices.gpus().map(|(gpu, _)| gpu).collect();
         for gpu in gpus {
-            self.believe(gpu);
+            self.writer.believe(gpu, &mut self.devices);
         }
         self.standing_changed(device);
-    }
-
-    /// Whether a device may be opened: a released one only to restore its cap.
-    pub(crate) fn may_open(&self, device: usize) -> bool {
-        let Some(unit) = self.devices.get(device) else {
-            return false;
-        };
-        let target = self.actuator.target(device);
-        let view = self.let_go_view(device, unit);
-        view.is_none_or(|it| it.may_open(target))
     }
 
     /// A device's handles are closed.
@@ -110,7 +100,7 @@ impl<S: Store> Core<S> {
             let_go.closed = Some(handles);
             let_go.unseen_since = Some(self.out.now());
             // A suspect reading will not be repeated: no undo waits for it any longer.
-            self.actuator.suspect_no_more(device);
+            self.writer.account_mut().suspect_no_more(device);
         }
     }
 
@@ -152,7 +142,7 @@ impl<S: Store> Core<S> {
     /// it may be about to be reset.
     fn look_once_more(&mut self, device: usize, let_go: LetGo) {
         let now = self.now();
-        let is_owed = self.is_journaled(device);
+        let is_owed = self.writer.is_journaled(device);
         let Some(unit) = self
             .devices
             .get_mut(device)
@@ -201,13 +191,13 @@ impl<S: Store> Core<S> {
         if !let_go.is_some_and(in_time) || self.authority.is_stopping() {
             return false;
         }
-        let is_unplanned = |most| self.actuator.most_of(device) < most;
+        let is_unplanned = |most| self.writer.account().most_of(device) < most;
         let most = self.once_reset(device);
-        most.is_some_and(|most| is_unplanned(most) || self.actuator.is_lowering())
+        most.is_some_and(|most| is_unplanned(most) || self.writer.account().is_lowering())
     }
 
     fn give_up_cap(&mut self, device: usize) {
-        let held = self.actuator.held(device);
+        let held = self.writer.account().held(device);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
@@ -246,6 +236,14 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// litd takes a device again: its entry is removed, also where this litd dies before it has read the device.
+    fn leave_alone_no_more(&mut self, device: usize) {
+        let unit = self.devices.get(device);
+        if unit.is_some_and(|unit| self.condition.left_alone.take(unit)) {
+            self.save_condition();
+        }
+    }
+
     fn take_back_noted(&mut self, devices: &[usize], text: &str) {
         for &device in devices {
             if let Some(unit) = self.devices.get(device) {
@@ -267,9 +265,9 @@ impl<S: Store> Core<S> {
     /// The same without a command, after litd was only off: foreign caps stay foreign.
     pub(crate) fn begin_anew_with(&mut self, devices: &[usize]) {
         for &device in devices {
-            let journaled = self.is_journaled(device);
-            let held = self.actuator.held(device);
-            let writing = self.actuator.is_writing(device);
+            let journaled = self.writer.is_journaled(device);
+            let held = self.writer.account().held(device);
+            let writing = self.writer.account().is_writing(device);
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
@@ -295,11 +293,11 @@ impl<S: Store> Core<S> {
                 // counts with the most that it could hold, and its range is read anew.
                 if let Some(unit) = self.devices.get_mut(device) {
                     unit.readings.forget_last();
-                    self.actuator.forget(device);
+                    self.writer.account_mut().forget(device);
                 }
                 self.devices.ask_anew(device);
             }
-            self.actuator.retry(device);
+            self.writer.account_mut().retry(device);
             self.standing_changed(device);
         }
     }
@@ -316,7 +314,7 @@ impl<S: Store> Core<S> {
     /// The progress of releasing a device, or all of them.
     #[must_use]
     pub fn letting_go(&self, device: Option<&str>) -> Progress {
-        let devices = self.named(device).unwrap_or_default();
+        let devices = self.devices.named(device).unwrap_or_default();
         let units = devices
             .into_iter()
             .filter_map(|device| Some((device, self.devices.get(device)?)));
@@ -329,11 +327,11 @@ impl<S: Store> Core<S> {
     }
 
     fn remains_open(&self, device: usize, unit: &Unit) -> Remains {
-        let owed = || owed(self.actuator.held(device), unit.found);
+        let owed = || owed(self.writer.account().held(device), unit.found);
         match (unit.standing.let_go(), unit.answering.doing()) {
             (None, _) => Remains::Others("was taken back meanwhile".to_owned()),
             (Some(LetGo { closed: Some(handles), .. }), _) => {
-                match self.is_journaled(device) || self.may_be_locked(unit) {
+                match self.writer.is_journaled(device) || self.writer.may_be_locked(unit) {
                     true if unit.landing.is_some() && self.is_back_for_now(device, unit) => Remains::Others(
                         "is closed and its cap restored, but a write that failed may still take effect: it stays in \
                          the undo journal until litd takes it back or restarts"
@@ -363,16 +361,6 @@ impl<S: Store> Core<S> {
                 Remains::Open(format!("it is open until its cap is restored: {}", owed()))
             }
         }
-    }
-
-    /// Whether all of a job's GPUs that litd may not steer were released: then its other devices keep their caps.
-    pub(crate) fn lacks_let_go_only(&self, job: &crate::job::Job) -> bool {
-        let units = job.gpus().filter_map(|device| self.devices.get(device));
-        let mut others = units
-            .filter(|unit| !unit.is_ours() || unit.usage.has_opted_out())
-            .peekable();
-        // If no GPU was released, something else keeps the job from being steered.
-        others.peek().is_some() && others.all(|unit| unit.standing.let_go().is_some())
     }
 }
 

@@ -1,16 +1,19 @@
-//! Records on disk before a device is written: the undo journal, and the audit log with the reasons. Only this
-//! module writes them. A disk that fails is reported once, counted each time, and stops caps from being moved,
-//! except to restore them.
+//! The only way to a device's cap: the account says when a write may go out, the undo journal and the audit log have
+//! it on disk before, and then it goes out. Only this module writes to either file. A disk that fails is reported
+//! once, counted each time, and stops caps from being moved, except to restore them.
 
 mod audit;
+mod writes;
 
 use std::collections::BTreeMap;
 
 use litd_api::EventKind;
 use litd_api::audit::Intent;
-use litd_power::PowerError;
+use litd_policies::Actuator;
+use litd_power::{Operation, PowerError};
 use litd_units::{Nanos, Watts};
 
+use crate::devices::Devices;
 use crate::journal::{Entry, Found, Journal, JournalError, Late, Lock, Locked, Recovered};
 use crate::outbox::Outbox;
 use crate::record::Note;
@@ -19,9 +22,12 @@ use crate::store::Store;
 pub(crate) use audit::Undone;
 use audit::{Asked, Audit};
 
-/// The journal and the log, and the disk that has them.
+/// The account of writes, the journal and the log, and the disk that has them.
 #[derive(Debug)]
 pub(crate) struct Writer<S> {
+    account: Actuator,
+    /// The devices' addresses, under which the journal knows them.
+    addresses: Vec<String>,
     journal: Journal,
     /// Why the journal can't be written; `None` while it can.
     trouble: Option<String>,
@@ -49,15 +55,23 @@ pub fn only_restores(why: &str) -> String {
 }
 
 impl<S: Store> Writer<S> {
-    /// Reads journal and log; nothing is written.
+    /// Reads journal and log; nothing is written. The account is of the devices with these addresses.
     ///
     /// # Errors
     /// The journal can't be read, or is one of a newer version.
-    pub fn open(mut store: S, boot_id: &str) -> Result<(Self, Left), JournalError> {
+    pub fn open(
+        mut store: S,
+        boot_id: &str,
+        addresses: Vec<String>,
+    ) -> Result<(Self, Left), JournalError> {
         let (journal, recovered) = Journal::open(&mut store, boot_id)?;
         // An unreadable audit log is not continued; the next append reports the error.
         let log = store.load_audit_tail().unwrap_or_default();
+        // Until a device has been read twice, `judge_devices` says what it could hold.
+        let unread = vec![(None, Watts::ZERO); addresses.len()];
         let writer = Self {
+            account: Actuator::new(&unread, Watts::ZERO),
+            addresses,
             journal,
             trouble: None,
             audit: Audit::open(&log),
@@ -70,6 +84,32 @@ impl<S: Store> Writer<S> {
             undone: audit::undone(&log),
         };
         Ok((writer, left))
+    }
+
+    /// What each device may hold, by litd's writes and readings.
+    pub fn account(&self) -> &Actuator {
+        &self.account
+    }
+
+    /// The account, to put into it what devices have answered and what is planned for them. Writes come out of it by
+    /// [`Writer::due`] alone.
+    pub fn account_mut(&mut self) -> &mut Actuator {
+        &mut self.account
+    }
+
+    /// The writes that may go out now. Each is either [sent](Writer::send) or [withheld](Writer::withhold).
+    pub fn due(&mut self, devices: &Devices) -> Vec<(usize, Watts)> {
+        self.account.due(|device| devices.is_free(device))
+    }
+
+    /// A write that is on record goes out.
+    pub fn send(&self, device: usize, cap: Watts, devices: &mut Devices, out: &mut Outbox) {
+        devices.begin(device, Operation::Set(cap), out.now(), out);
+    }
+
+    /// A write that can't be put on record does not go out.
+    pub fn withhold(&mut self, device: usize) {
+        self.account.not_written(device);
     }
 
     /// The storage of all that has to outlive litd.
@@ -386,7 +426,7 @@ mod tests {
     }
 
     fn open(disk: Disk) -> (Writer<Disk>, Left, Outbox) {
-        let (writer, left) = Writer::open(disk, "boot").unwrap();
+        let (writer, left) = Writer::open(disk, "boot", vec!["a".to_owned()]).unwrap();
         (writer, left, Outbox::new(Nanos(0), 0.0))
     }
 
