@@ -172,7 +172,7 @@ impl Prometheus {
                 format!("[\"{}\"]", targets.join("\", \"")),
             ),
             (
-                "scrape_interval: 15s".to_owned(),
+                "scrape_interval: 5s".to_owned(),
                 "scrape_interval: 500ms\n  scrape_timeout: 500ms".to_owned(),
             ),
         ] {
