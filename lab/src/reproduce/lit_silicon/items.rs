@@ -64,7 +64,11 @@ fn use_cases(lab: &Lab) -> Vec<Item> {
             _ => (0.97, 1.04),
         };
         let pairs = [
-            ("power, before / after", power, ran.mean(|it| 1.0 + it.saved)),
+            (
+                "power, before / after",
+                power,
+                ran.mean(|it| 1.0 + it.saved),
+            ),
             (
                 "throughput, after / before",
                 throughput,
@@ -74,14 +78,7 @@ fn use_cases(lab: &Lab) -> Vec<Item> {
         for (what, theirs, (ours, interval)) in pairs {
             let what = format!("{}: {what}", name(ran));
             let note = format!("{}; {interval}", origin(ran.hand));
-            items.push(Item::compared(
-                "table-3",
-                what,
-                "times",
-                theirs,
-                ours,
-                note,
-            ));
+            items.push(Item::compared("table-3", what, "times", theirs, ours, note));
         }
     }
     items
