@@ -123,7 +123,7 @@ fn few(waves: &[Wave]) -> Option<String> {
     let [one] = waves else { return None };
     Some(match one.iteration {
         Some(number) => {
-            format!("only one iteration is compared ({number}), and others may differ from it")
+            format!("only one iteration is compared (number {number}), and others may differ from it")
         }
         None => "the traces mark no iterations and count as one, so whether iterations differ is not known (--cut-at NAME tells them apart)".into(),
     })

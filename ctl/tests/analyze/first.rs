@@ -186,7 +186,7 @@ fn one_iteration_and_unknown_clocks_make_less_sure() {
             && clocks.ends_with("only 1")
     );
     assert!(
-        few.starts_with("only one iteration is compared (0)"),
+        few.starts_with("only one iteration is compared (number 0)"),
         "{few}"
     );
     // Traces that mark none.

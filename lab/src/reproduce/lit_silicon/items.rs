@@ -64,24 +64,21 @@ fn use_cases(lab: &Lab) -> Vec<Item> {
             _ => (0.97, 1.04),
         };
         let pairs = [
-            ("power, before / after", power, ran.mean(|it| it.saved)),
+            (
+                "power, before / after",
+                power,
+                ran.mean(|it| 1.0 + it.saved),
+            ),
             (
                 "throughput, after / before",
                 throughput,
-                ran.mean(|it| it.faster),
+                ran.mean(|it| 1.0 + it.faster),
             ),
         ];
-        for (what, theirs, (gain, interval)) in pairs {
+        for (what, theirs, (ours, interval)) in pairs {
             let what = format!("{}: {what}", name(ran));
-            let note = format!("{}; of the ratio - 1: {interval}", origin(ran.hand));
-            items.push(Item::compared(
-                "table-3",
-                what,
-                "times",
-                theirs,
-                1.0 + gain,
-                note,
-            ));
+            let note = format!("{}; {interval}", origin(ran.hand));
+            items.push(Item::compared("table-3", what, "times", theirs, ours, note));
         }
     }
     items

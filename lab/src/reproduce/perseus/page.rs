@@ -21,6 +21,8 @@ not publish the times and energies of its GPUs. In their place:
 - **Time and power by clock** are those of three GPUs that were fitted to public data
   (`planners/profiles/src/synthetic.rs`): an A100 SXM to the frontiers of Kareus's artifact (the residuals are in rows
   fit-a100-sxm), an A100 PCIe and an A40 to two averages of the paper each (sections 2.4 and 6.2.3).
+- **Times**: T is the time of an iteration with all GPUs at the full clock, T' that of the slowest pipeline (the
+  straggler), and T* the time above which a longer iteration saves no more energy.
 - **Other assumptions**: a backward takes as long as three forwards (activations are computed again), a unit of time is
   1 ms, profiles go from the full clock down until slower clocks cost more energy (section 5), and a waiting GPU needs
   85 W (A40: 70 W).
