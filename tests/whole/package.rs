@@ -23,6 +23,7 @@ fn package(kind: &str, directory: &Path, programs: &Path, version: &str) -> Path
         .arg(directory)
         // Packing well takes longer than the test.
         .env("DPKG_DEB_COMPRESSOR_TYPE", "none")
+        .env("PACKED", "1")
         .output()
         .expect("bash runs");
     let errors = String::from_utf8_lossy(&output.stderr);
