@@ -1,5 +1,5 @@
 //! Consequences of decisions (see [`Authority`](crate::authority::Authority)): devices to release and take back,
-//! leases that are granted or refused, and the budget that counts.
+//! leases that are granted or refused, and the budget in force.
 
 use std::path::PathBuf;
 
@@ -222,8 +222,8 @@ impl<S: Store> Core<S> {
     }
 
     /// The budget that was set for all GPUs together: the least of the administrator's and the lease's, or else
-    /// the safe budget; or the GPUs' part of the node's budget if that is less. Once litd leaves, only the budget
-    /// to be left behind counts.
+    /// the safe budget; or the GPUs' part of the node's budget if that is less. Once litd leaves, it is
+    /// the budget to be left behind.
     pub(crate) fn set_budget(&self) -> Option<Watts> {
         if self.authority.is_leaving() {
             return self.budget_on_exit();

@@ -493,7 +493,7 @@ impl<S: Store> Core<S> {
         self.tell_hooks(name);
     }
 
-    /// Looks a job's workload up among the learned distributions, once.
+    /// Looks a job's workload up among the learned caps, once.
     fn recall(&mut self, name: &str) {
         let Some(key) = self.learned_key(name) else {
             return;

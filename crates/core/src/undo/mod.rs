@@ -1,5 +1,5 @@
-//! Undoing: caps that a predecessor left, caps that a job no longer needs, and all caps at the end. Also keeps the
-//! distribution that a node converged to.
+//! Undoing: caps that a predecessor left, caps that a job no longer needs, and all caps at the end. Also keeps
+//! the learned caps of jobs that have converged.
 
 pub(crate) mod by_hand;
 pub(crate) mod left_alone;
@@ -487,7 +487,7 @@ impl<S: Store> Core<S> {
         self.writer.cross_out(address, &mut self.out)
     }
 
-    /// The key of a job's learned distribution.
+    /// The key of a job's learned caps.
     pub(crate) fn learned_key(&self, name: &str) -> Option<Key> {
         let job = self.jobs.get(name)?;
         let units = || job.gpus().filter_map(|device| self.devices.get(device));
