@@ -53,14 +53,14 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         );
     }
     let by = match diagnosis.measure {
-        "waits" => "what they wait with nothing to compute",
-        "arrivals" => "when they come to collectives, on average,",
+        "waits" => "their waits without computation",
+        "arrivals" => "their average times of arrival at collectives",
         _ => "their mean leads (no collective is matched)",
     };
     let may_be_chance = may_be_chance(diagnosis);
     let basis = match diagnosis.spread < diagnosis.level {
         true => format!(
-            "{by} alone could be chance ({spread:.2} % of an iteration, where noise makes up to {level:.2} %)"
+            "{by}, taken alone, could be chance ({spread:.2} % of an iteration; noise makes up to {level:.2} %)"
         ),
         false => format!(
             "by {by} the ranks are {spread:.2} % of an iteration apart, where noise makes up to {level:.2} %{}",
@@ -167,8 +167,8 @@ fn doubt(doubts: &[String]) -> Option<String> {
     Some(format!("{}.", capital(first.trim_end())))
 }
 
-/// A verdict that is graded before doubts are known: these make it less sure, and missing ranks likely and no more, because
-/// others may be waited for.
+/// A verdict that is graded before doubts are known: these make it less sure, and missing ranks likely and no more,
+/// because others may be waited for.
 pub fn with_doubts((grade, why): Graded, missing: bool, doubts: &[String]) -> String {
     let grade = match (grade, missing, doubts.is_empty()) {
         (_, true, _) => LIKELY_OF_GIVEN,
