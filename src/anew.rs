@@ -7,8 +7,8 @@
 //! (`Type=notify`), a container's runtime or a shell sees no end, and nothing but litd itself has to start it again.
 //!
 //! It happens only where it does no harm ([`crate::hub::Hub::may_start_anew`]), and can't go round in circles: only
-//! GPUs that this process has seen come up count ([`crate::presence`]), and a process that has been started so waits
-//! [`PAUSE`] before it does that again.
+//! GPUs that this process has seen come up count ([`crate::presence`]), and a process that has started anew waits
+//! [`PAUSE`] before it does so again.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};

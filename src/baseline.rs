@@ -5,10 +5,11 @@
 //! litd-baseline 1
 //! boot 1f0c...                 the kernel's boot id
 //! pid 4711 90210               litd, and when it started, in clock ticks since boot
-//! budget                       if a budget binds: devices may hold less while litd runs
-//! hold 4000000000              if they may when it is gone, too: it leaves GPUs within this safe budget, in microwatts
+//! budget                       only if a budget lowers caps: while litd runs, devices may hold less than below
+//! hold 4000000000              instead of that line, with caps.on_exit = "hold": GPUs may hold less after litd's end,
+//!                              too; the sum of their caps is within this safe budget, in microwatts
 //! device gpu 0000:85:00.0 750000000
-//! device cpu cpu0 350000000    kind, address, cap in microwatts
+//! device cpu cpu0 350000000    kind, address, cap found in microwatts
 //! ```
 //!
 //! It is touched every few seconds while the loop turns, and written again if somebody removes it.

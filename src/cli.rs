@@ -24,7 +24,7 @@ use crate::state::StateError;
 #[command(name = "litd", version, max_term_width = 100)]
 #[command(
     after_help = "Exit status: 0 done, 1 failed, 2 the command line or the configuration is wrong, 3 (`litd restore`) \
-                  a write may still take effect"
+                  a write may still take effect. `litd qualify` has other exit statuses: see its --help"
 )]
 struct Cli {
     /// The configuration file [default: /etc/litd/litd.toml if it exists]
@@ -55,6 +55,8 @@ enum Command {
     Restore,
     Qualify(qualify::Args),
     /// Print the default configuration file, which explains every key
+    ///
+    /// --config changes nothing here.
     DefaultConfig,
 }
 

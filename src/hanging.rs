@@ -2,8 +2,10 @@
 //! still be carried out, however late, so whoever comes next has to know of it. There are two kinds, both noted beside
 //! the locks of devices:
 //!
-//! - a daemon itself: `PID.hanging`, with the time at which the process began, by whoever takes its locks over;
-//! - the process of a back end that was setting a cap for a daemon ([`litd_power::Child`]): by itself, before it did.
+//! - a daemon itself: `PID.hanging`, with the time at which the process began: noted by the daemon that takes its locks
+//!   over;
+//! - the process of a back end that was setting a cap for a daemon ([`litd_power::Child`]): noted by that process
+//!   itself, before it begins to set the cap.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,7 +1,7 @@
 //! The note of a daemon that leaves caps within its safe budget when it ends (`caps.on_exit = "hold"`): the file `held`
-//! in the state directory, for as long as that is its configuration and until it has stopped in order. So after a
-//! crash a file that has lost `caps.on_exit` raises no cap: nobody has asked for that yet. A reload that drops it, or
-//! `on_exit = "restore"`, ends the note.
+//! in the state directory, for as long as that is its configuration and until it has stopped in order. So if litd
+//! crashes and its configuration has meanwhile lost `caps.on_exit`, no cap is raised: nobody has asked for that yet. A
+//! reload of a configuration without that key, or `on_exit = "restore"`, ends the note.
 
 use std::fs;
 use std::io;

@@ -10,7 +10,7 @@
 //! /run/litd/devices/0000:85:00.0              locked by the daemon, whose process and state it names
 //! /run/litd/devices/0000:85:00.0.journal      -> /var/lib/litd
 //! /run/litd/devices/0000:85:00.0.journal-id   the journal's id
-//! /run/litd/devices/cpu0.short-term           what powercap has found of a socket's two limits
+//! /run/litd/devices/cpu0.short-term           a CPU socket's two limits, as found and as written
 //! /run/litd/devices/4711.hanging              a dead litd's process that still waits for a driver
 //! /run/litd/devices/.numbers                  the numbers by which devices are called
 //! /run/litd/devices/0000:85:00.0.4712.child   locked by a back end's process while it sets the device's cap for a litd

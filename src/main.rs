@@ -1,4 +1,4 @@
-//! litd, the daemon. All code is in the library, so that litctl can be it too.
+//! litd, the daemon. All code is in the library, so that litctl can run litd's commands, too (`litctl qualify`).
 
 use std::process::ExitCode;
 

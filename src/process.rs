@@ -4,10 +4,10 @@
 //! hand the connection to another one and end, and its id is reused. While a process lives no other has its id, so
 //! facts that were learned by id count if the process is seen to live after that.
 //!
-//! Since Linux 6.5 the kernel gives a handle of the very process that connected (`SO_PEERPIDFD`). Before, start
-//! times tell: the process with the id now is the one that connected, if it began before the connection was made.
-//! A waiting connection was made after the last moment at which none was waiting, and after the acceptance since
-//! which as many were accepted as can wait at all.
+//! Since Linux 6.5 the kernel gives a handle of the very process that connected (`SO_PEERPIDFD`). Before, start times
+//! tell: the process with the id now is the one that connected, if it began before the connection was made. A
+//! connection that waits was made after the last moment at which none waited; and, because connections are accepted in
+//! their order and at most `WAIT` can wait, after the moment at which the one `WAIT` before it was accepted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -199,8 +199,9 @@ impl Processes {
         self.sender(pid)
     }
 
-    /// The process that has sent what came since the last [`Processes::none_waits`], whose id the kernel told with it: it
-    /// is the one with that id now, if that one had begun before. Datagrams tell no handle before Linux 6.5, either.
+    /// The process that has sent what came since the last [`Processes::none_waits`], whose id the kernel told with it:
+    /// it is the one with that id now, if that one had begun before. Datagrams tell no handle before Linux 6.5,
+    /// either.
     #[must_use]
     pub fn sender(&self, pid: u32) -> Process {
         let stat = self.proc.join(pid.to_string()).join("stat");

@@ -9,7 +9,7 @@
 //! daemon: idle NOW_NS
 //! ```
 //!
-//! `FRAMES` is how many frames all players together have sent to the ingest socket so far. The
+//! `FRAMES` is how many frames all hooks (the rig's players) together have sent to the ingest socket so far. The
 //! daemon waits, at the old time, until it has handled that many and no device has anything left
 //! to do; then it steps from deadline to deadline up to `NOW_NS`; then it answers. All that it
 //! sent to players is in their sockets by then.

@@ -1,7 +1,7 @@
 //! Places for connections when more connect than are served at a time. A new connection is accepted at once; a
-//! connection that has not asked anything yet, or only in part, or does not read its answer, gives way to it,
-//! first one of the client with the most. So nobody can keep others from being answered by holding connections
-//! open, however many.
+//! connection that has not asked anything yet, or only in part, or does not read its answer, gives way to it: first a
+//! connection of the client that has the most of them. So nobody can keep others from being answered by holding
+//! connections open, however many.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,6 +1,6 @@
 //! Taking over undo journals at the start: those of dead daemons with other state directories that had this
 //! daemon's devices. Their entries go into its own journal. So it knows the caps found, as after a crash of its
-//! own, and moves none before it keeps its budgets.
+//! own, and keeps its budgets from its first write on.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -129,8 +129,8 @@ pub(crate) fn take_over(
     Ok(damaged)
 }
 
-/// The usual state directory, if the journal of a dead litd may be in it although no link says so: `state.directory` was
-/// changed, and `/run/litd` was emptied since.
+/// The usual state directory, if the journal of a dead litd may be in it although no link says so: `state.directory`
+/// was changed, and `/run/litd` was emptied since.
 pub(crate) fn unlinked_usual(config: &Config) -> Option<PathBuf> {
     let usual = config.shell.usual_state().filter(|it| it.is_dir())?;
     // A daemon that runs there knows its own journal.

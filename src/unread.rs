@@ -1,10 +1,11 @@
 //! Data that litd has sent and peers have not read.
 //!
-//! The kernel keeps it for the reader and counts it as memory of litd's control group for as long as the reader
-//! keeps his end open, also after litd has closed its own. Unbounded, it could get litd killed. So litd keeps its
-//! ends of such connections here until the other end is closed or has read everything, and does not serve a peer
-//! that leaves too much unread. A peer that has left nothing unread is served also where others have filled the
-//! table; a hook hears nothing then before it is let in as a rank, so that it leaves nothing either.
+//! The kernel keeps it for the reader and counts it as memory of litd's control group for as long as the reader keeps
+//! his end open, also after litd has closed its own. Unbounded, it could get litd killed. So litd keeps its ends of
+//! such connections here until the other end is closed or has read everything, and does not serve a peer that leaves
+//! too much unread. If others have filled the table, a peer that has left nothing unread still gets the answers that
+//! it asks for, until twice the table's bytes are unread. A hook gets no message at all then until it is let in as a
+//! rank, so that it leaves nothing unread either.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

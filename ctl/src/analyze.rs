@@ -54,7 +54,8 @@ use crate::{Outcome, output};
 /// (report cuda_gpu_trace). A file's content tells its format.
 ///
 /// A rank's lead is by how much it starts matching kernels before the rank that starts them last.
-/// Its pace is how long its kernels take against the median rank's: 1.05 is 5 % slower.
+/// Its pace is how long its computation of constant overlap (as much communication beside it on all
+/// ranks) takes against the median rank's: 1.05 is 5 % slower.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -62,7 +63,7 @@ pub struct Args {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Which kernels are matched across ranks: computation, or communication as well ("all")
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, value_name = "CLASS", default_value_t)]
     kernels: Kernels,
     /// How the leads of a rank's kernels become its lead. The rank with the smallest lead is the
     /// straggler if no collective shows who waits
@@ -79,8 +80,8 @@ pub struct Args {
     /// class (computation, communication, fused or copy). Its rows are tried before litctl's own
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
-    /// Refuse traces if less than this fraction of the kernels of the rank with the fewest kernels
-    /// matches on all ranks. If less than 0.8 match, no cause is named
+    /// Refuse traces if too few kernels match on all ranks: less than this share of the kernels of the
+    /// rank that has the fewest. Below 0.8 no cause is named, whatever is given here
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
     /// Analyze one iteration: the N of ProfilerStep#N, or counted from 0 with --cut-at
@@ -103,7 +104,8 @@ pub struct Args {
     /// Power of an idle GPU, for --models only
     #[arg(long, allow_negative_numbers = true, value_name = "WATTS", default_value_t = 140.0, value_parser = watts)]
     idle_power: f64,
-    /// A kernel's overlap is varying if its ratio differs by more than this across GPUs
+    /// For --models and --overlap: a kernel's overlap is varying if its ratio differs by more than this
+    /// across GPUs
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.1, value_parser = fraction)]
     varying: f64,
     /// Write one HTML page with the answers and pictures
@@ -280,8 +282,8 @@ fn options(args: &Args) -> AnalysisOptions {
     }
 }
 
-/// Puts ranks of equal work together, sets the clocks within each group and between groups right, and compares the ranks
-/// of each.
+/// Puts ranks of equal work together, sets the clocks within each group and between groups right, and compares the
+/// ranks of each.
 fn compared(
     timelines: &mut [Timeline],
     options: &AnalysisOptions,
@@ -434,8 +436,8 @@ fn studies<'a>(
     studies
 }
 
-/// The analysis of the group whose ranks wait longest, of those that are not healthy. What holds each group back goes to
-/// the report.
+/// The analysis of the group whose ranks wait longest, of those that are not healthy. What holds each group back goes
+/// to the report.
 fn studied<'a>(
     (timelines, groups): (&'a [Timeline], &'a Groups),
     job: &WhatIf<'_>,
@@ -473,8 +475,9 @@ fn studied<'a>(
     })
 }
 
-/// The group whose ranks wait longest for their straggler, of these. Where transfers between stages can't be matched, one late
-/// rank makes those of its replica late in all groups: one where it is known why comes before others that wait as long.
+/// The group whose ranks wait longest for their straggler, of these. Where transfers between stages can't be matched,
+/// one late rank makes those of its replica late in all groups: one where it is known why comes before others that
+/// wait as long.
 fn longest_waiting(report: &Report, ill: impl Fn(&GroupReport) -> bool) -> usize {
     let explained = |group: &GroupReport| {
         let diagnosis = group.diagnosis.as_ref();
@@ -495,8 +498,9 @@ fn longest_waiting(report: &Report, ill: impl Fn(&GroupReport) -> bool) -> usize
     }
 }
 
-/// The group whose stragglers cost the job most, where that is clearly more than those of any other: what a stage waits in
-/// its own group may cost the whole pipeline nothing. A group where it is known why comes before others that cost as much.
+/// The group whose stragglers cost the job most, where that is clearly more than those of any other: what a stage
+/// waits in its own group may cost the whole pipeline nothing. A group where it is known why comes before others that
+/// cost as much.
 fn costliest(job: &WhatIf<'_>, studies: &[Option<Study<'_>>]) -> Option<usize> {
     /// So many times as much is clear.
     const CLEAR: f64 = 2.0;

@@ -32,11 +32,11 @@ const RECENTLY: Duration = Duration::from_secs(60);
 
 /// Tell litd that a scheduler's job begins or has ended
 ///
-/// For Prolog and Epilog of Slurm, and other schedulers' scripts. Takes 2 s at most, or 7 s while litd
-/// seems to be restarting. A litd that can't be reached is told once it runs again, by a note that root
-/// leaves in the folder "announced" beside the control socket. Never fails a job: errors are lines on
-/// standard error, and the exit status is 0 (with --strict: 1). It does no harm if one of the two commands
-/// comes twice or late. Root and litd's admin group may do this.
+/// For Prolog and Epilog of Slurm, and other schedulers' scripts. Takes 2 s at most, or 7 s while litd seems to be
+/// restarting. If litd can't be reached and you are root, the command leaves a note in the folder "announced" beside
+/// the control socket, and litd reads it once it runs again. Never fails a job: errors are lines on standard error,
+/// and the exit status is 0 (with --strict: 1). It does no harm if one of the two commands comes twice or late. Root
+/// and litd's admin group may do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -8,17 +8,16 @@ use serde::Serialize;
 
 use crate::{Outcome, output};
 
-/// Play the recorded traces of a job's ranks to a daemon on simulated hardware, as if the job ran
+/// Replay the recorded traces of a job's ranks to a daemon on simulated hardware, as if the job ran
 ///
-/// Each rank connects to the daemon's ingest socket as its hook would, reports every recorded
-/// iteration in the time that it took, and sends the kernels of iterations that the daemon asks for. A trace
-/// without marks of iterations counts as one iteration. If the job ran on several nodes, play only the
-/// ranks of one node: if the traces name the ranks of collectives, litd can determine whether that node
-/// waits for the others.
+/// Each rank connects to the daemon's ingest socket as its hook would, reports every recorded iteration once as much
+/// time has passed as it took, and sends the kernels of iterations that the daemon asks for. A trace without marks of
+/// iterations counts as one iteration. If the job ran on several nodes, replay only the ranks of one node: if the
+/// traces name the ranks of collectives, litd can determine whether that node waits for the others.
 ///
 /// A daemon on real hardware refuses the ranks: it accepts only processes that use their GPU, and
 /// litctl uses none. `litlab demo --stay --accept-any` starts a daemon that accepts them. `litlab
-/// replay` plays traces to a daemon of its own.
+/// replay` replays traces to a daemon of its own.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long)]
     host: bool,
     /// The folder that the traces are moved to
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
     into: PathBuf,
     #[command(flatten)]
     socket: Socket,

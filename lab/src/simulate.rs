@@ -22,20 +22,27 @@ use litd_cli::{Outcome, output};
 ///
 /// `litctl analyze` reads the files that --write-kineto writes.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = EXAMPLE, group = clap::ArgGroup::new("job").required(true))]
 pub struct Args {
     /// Workload: JSON with `kernels` (name; work_ms at the reference clock; clock_bound, the share
     /// of it that follows the clock; needs, the index of a collective that must end first) and
-    /// `collectives` (name; transfer_ms; after_start_of, the index of the kernel that starts it)
-    #[arg(long, value_name = "FILE", required_unless_present = "parallel")]
+    /// `collectives` (name; transfer_ms; after_start_of, the index of the kernel that starts it).
+    /// Needs --contention
+    #[arg(long, value_name = "FILE", group = "job", requires = "contention")]
     workload: Option<PathBuf>,
     /// In place of --workload, a transformer whose ranks divide the work: pp2tp4 is two stages of
     /// four ranks each; tp (tensors), cp (sequences), dp (replicas), pp (stages, 1F1B) and ep
     /// (experts with uneven loads, among replicas), each with a number. Needs --write-kineto, and
     /// prints no table
-    #[arg(long, value_name = "SPEC", requires = "write_kineto", conflicts_with_all = ["workload", "contention"])]
+    #[arg(
+        long,
+        value_name = "SPEC",
+        group = "job",
+        requires = "write_kineto",
+        conflicts_with = "contention"
+    )]
     parallel: Option<Parallel>,
-    /// The seed of the noise of kernels (1 %) with --parallel; without it there is no noise
+    /// The seed of the noise of kernels (1 %) with --parallel [default: no noise]
     #[arg(long, value_name = "N", requires = "parallel")]
     seed: Option<u64>,
     /// Clock of each GPU relative to the reference clock, separated by commas: 1.05,1,1.02
@@ -48,16 +55,12 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     speeds: Vec<f64>,
-    /// How many times as long computation takes while a collective is resident; 1: no longer
-    #[arg(
-        long,
-        value_name = "S",
-        allow_hyphen_values = true,
-        required_unless_present = "parallel"
-    )]
+    /// How many times as long computation takes while a collective is resident; 1: no longer. For
+    /// --workload
+    #[arg(long, value_name = "TIMES", allow_hyphen_values = true)]
     contention: Option<f64>,
-    /// Also write the iteration as profiler files, one per rank: DIR/rank0.json.gz and so on
-    #[arg(long, value_name = "DIR")]
+    /// Also write the iteration as profiler files, one per rank: FOLDER/rank0.json.gz and so on
+    #[arg(long, value_name = "FOLDER")]
     write_kineto: Option<PathBuf>,
     /// What the files contain: all kernels, as a profiler records them; or pieces, as a hook times
     /// them without a profiler, whose times include waits

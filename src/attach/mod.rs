@@ -3,10 +3,10 @@
 //! place ([`litd_attach`]).
 //!
 //! - `socket`: the sockets and their threads, which do nothing but answer;
-//! - `wishes`: traces that an administrator wishes for;
-//! - `names`: who has a name that litd can't have.
+//! - `wishes`: traces on demand that an administrator requests (`litctl trace`);
+//! - `names`: which process holds the name `dynolog`, if litd can't have it.
 //!
-//! A trace is wished for at the desk, which the threads and the loop share.
+//! A request for a trace is put on a list (`Desk`), which the threads and the loop share.
 
 mod names;
 mod socket;

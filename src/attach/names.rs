@@ -1,4 +1,4 @@
-//! The process that has a name which litd can't have.
+//! Which process holds the abstract socket name `dynolog`, if litd can't bind it.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -2,8 +2,9 @@
 //! jobs whose `KINETO_IPC_SOCKET_DIR` names it. Each has a thread that does nothing but answer.
 //!
 //! A client waits for its answer for 90 ms, and ends its process (`std::terminate`) if a datagram comes from a socket
-//! that is not named as the daemon's is, in path mode from outside its directory. So answers go out from the bound
-//! socket only, to sockets that are named as clients name theirs in the same mode, and nothing is sent unasked.
+//! that is not named as the daemon's is, or, with `KINETO_IPC_SOCKET_DIR`, from a socket outside that directory. So
+//! answers go out from the bound socket only, to sockets that are named as clients name theirs in the same mode
+//! (abstract, or a file), and nothing is sent unasked.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IoSliceMut};

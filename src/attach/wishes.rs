@@ -1,4 +1,4 @@
-//! Traces that an administrator wishes for (`litctl trace`).
+//! Traces on demand that an administrator requests (`litctl trace`).
 
 use std::fs;
 use std::io;

@@ -1,7 +1,8 @@
-//! Where the undo journal and the devices are, in a file that is no TOML: a mistake may hide all that follows it from
-//! the parser, so that a section which the file has seems to be missing.
+//! Finds, in a configuration file that is not valid TOML, the sections `[hardware]` and `[state]`: they say where
+//! devices and the undo journal are, and a mistake may hide all that follows it from the parser. If it is not certain
+//! which lines belong to a section, there is no answer.
 
-/// The sections that say it.
+/// The sections that are found.
 pub const SECTIONS: [&str; 2] = ["hardware", "state"];
 
 /// The lines of a section, as a text of their own. `None`: a line may belong to it or not.

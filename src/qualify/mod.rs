@@ -51,7 +51,7 @@ const CLOCK_SHARE: f64 = 0.5;
 /// program is killed, `litd restore` or the next start of litd undoes everything. A device that can't be tested
 /// safely is not written to, and the report says why.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = EXIT)]
+#[command(after_help = EXIT, override_usage = "litd qualify [OPTIONS]\n       litctl qualify [OPTIONS]")]
 pub struct Args {
     /// Only read, and print what would be written
     #[arg(long)]

@@ -1,4 +1,4 @@
-//! When targets are worked out anew (by [`plan`]), and the writes that follow.
+//! When targets are computed anew (by [`plan`]), and the writes that follow.
 
 use litd_api::audit::Intent;
 use litd_units::{Nanos, Watts};

@@ -1,5 +1,6 @@
-//! The node's condition: what outlives litd besides journal, log and learned caps, in one file. Its parts decide; here
-//! they are read, written and taken over.
+//! The node's condition: what outlives litd besides journal, log and learned caps, in one file. What its parts mean is
+//! decided in their own modules (such as `rivals` and `announced`); this one reads and writes the file, and takes over
+//! that of a dead daemon with another state directory.
 
 use std::io;
 

@@ -1,6 +1,6 @@
 //! What is true of the state after every event, whatever has happened: facts that two components know have to agree.
-//! Tests ask for it after each event of each history. What devices may hold is not judged here: a history has
-//! hardware of its own for that.
+//! Tests check it after each event of each simulated history. What devices may hold is not judged here: the
+//! histories' own simulated hardware judges that.
 
 use litd_power::Operation;
 use litd_units::Watts;

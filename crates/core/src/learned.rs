@@ -1,5 +1,6 @@
-//! Caps of converged jobs, kept as a starting point for the next run of the same job on the same GPUs (Figure 12
-//! of the Lit Silicon paper): differences between GPUs come from silicon and cooling, and outlive a job.
+//! Learned caps (in the code: [`Distribution`]): how those of a converged job were spread over its GPUs, kept as a
+//! starting point for the next run of the same job on the same GPUs (Figure 12 of the Lit Silicon paper): differences
+//! between GPUs come from silicon and cooling, and outlive a job.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,10 +3,10 @@
 //!
 //! - [`event`]: inputs and outputs of the daemon;
 //! - [`config`]: decisions of the administrator;
-//! - [`store`]: the disk, as little of it as is needed;
+//! - [`store`]: the operations on files that the core needs;
 //! - [`journal`] and [`learned`]: files in the store.
 //!
-//! Inside, [`Core`] routes events to rooms:
+//! Inside, [`Core`] routes events to these parts:
 //!
 //! - `authority`: who decides (mode, budget, lease, kill switch, commands), whom steering has harmed, and what litd
 //!   leaves behind;
@@ -16,10 +16,14 @@
 //!   scheduler says;
 //! - `clocks`: those that jobs ask for, and the caps that these need;
 //! - `node`: its power by its BMC, and other programs that set caps here;
-//! - `view`, `plan`, `reason`: the plain value that targets are worked out from, by a pure function, and why;
+//! - `view`, `plan`, `reason`: the plain value that a pure function computes targets from, and why;
 //! - `facts`: what follows from the state of these, for all that decide or tell;
-//! - `caps`, `ramp`, `writer`: when targets are worked out and written, how fast they rise, the journal and the audit
+//! - `caps`, `ramp`, `writer`: when targets are computed and written, how fast they rise, the journal and the audit
 //!   log, which know of every write before it happens;
+//! - `budget`, `sockets`, `baseline`: which budgets the GPUs can keep, CPU sockets that lend watts, and the caps found
+//!   as litd publishes them;
+//! - `records`: the same records of writes, for `litd qualify`;
+//! - `rate`, `room`: how often peers may send, and how many bytes each may fill;
 //! - `undo`: caps that a predecessor left, that are released, that an administrator sets, or that stay;
 //! - `trial`: the A/B experiment, the hold-out;
 //! - `condition`: what outlives litd besides the journal, the log and what was learned;

@@ -1,7 +1,7 @@
 //! How fast the caps of a node rise, where the administrator bounds that (`caps.max_rise_w_per_s`): the nodes of a
-//! job raise caps at once, and their supply has to follow. The plan says where caps go; what is aimed at on the way
-//! there is decided here. Decreases wait for nothing, nor does what litd gives back when it leaves: at a stop, while
-//! off, of a released device; nor a cap that an administrator sets.
+//! job raise caps at the same moment, and their supply has to follow. The plan has the targets; the steps on the way
+//! there are decided here. Not delayed are decreases, caps that are restored because litd stops, is off, or releases
+//! the device, and caps that an administrator sets.
 
 use std::collections::BTreeMap;
 
@@ -147,7 +147,7 @@ fn next_step(climb: &Climb, rise: Watts) -> Option<Watts> {
 }
 
 impl<S: Store> Core<S> {
-    /// Aims devices that rise at their next steps. Runs after the targets were worked out, and before each write.
+    /// Aims devices that rise at their next steps. Runs after the targets were computed, and before each write.
     pub(crate) fn aim_in_steps(&mut self) {
         let Some(per_second) = self.config.caps.max_rise_w_per_s else {
             self.targets.rise_at_once(self.writer.account_mut());

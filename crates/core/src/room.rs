@@ -1,7 +1,7 @@
 //! Bounds on the bytes of tables that others fill: hooks, clients of the sockets, files.
 //!
 //! Each such table has one bound for the whole daemon. Tables that ranks fill are divided by the node's GPUs, and
-//! a job has the parts of the GPUs that its ranks compute on: one rank has a GPU, so no user can take another's
+//! a job has the parts of the GPUs that its ranks compute on: a GPU has one rank only, so no user can take another's
 //! part, whatever he sends. docs/records.md lists all tables.
 
 /// A table that others fill.

@@ -12,7 +12,7 @@ pub enum Appended {
     Anew,
 }
 
-/// Where the journal, the learned distributions and the audit log are kept. Calls return when the data has
+/// Where the journal, the learned caps and the audit log are kept. Calls return when the data has
 /// reached what survives the death of the process; `replace_*` when it survives a power cut.
 pub trait Store {
     /// The whole journal; empty if there is none.
@@ -40,13 +40,13 @@ pub trait Store {
         true
     }
 
-    /// The learned distributions; empty if there are none.
+    /// The learned caps; empty if there are none.
     ///
     /// # Errors
     /// The disk.
     fn load_learned(&mut self) -> io::Result<Vec<u8>>;
 
-    /// Replaces the learned distributions as a whole.
+    /// Replaces the learned caps as a whole.
     ///
     /// # Errors
     /// The disk.
@@ -101,7 +101,7 @@ pub trait Store {
 pub struct MemoryStore {
     /// The journal.
     pub journal: Vec<u8>,
-    /// The learned distributions.
+    /// The learned caps.
     pub learned: Vec<u8>,
     /// The last trial.
     pub trial: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Takes the [`View`] of the state that targets are worked out from.
+//! Takes the [`View`] of the state that targets are computed from.
 
 use litd_units::Watts;
 

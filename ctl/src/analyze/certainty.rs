@@ -167,8 +167,8 @@ fn doubt(doubts: &[String]) -> Option<String> {
     Some(format!("{}.", capital(first.trim_end())))
 }
 
-/// A verdict that is graded before doubts are known: these make it less sure, and missing ranks likely and no more, because
-/// others may be waited for.
+/// A verdict that is graded before doubts are known: these make it less sure, and missing ranks likely and no more,
+/// because others may be waited for.
 pub fn with_doubts((grade, why): Graded, missing: bool, doubts: &[String]) -> String {
     let grade = match (grade, missing, doubts.is_empty()) {
         (_, true, _) => LIKELY_OF_GIVEN,

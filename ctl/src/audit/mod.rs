@@ -34,8 +34,8 @@ pub struct Args {
     /// Keep printing new writes until interrupted
     #[arg(short, long)]
     follow: bool,
-    /// The log's directory [default: /var/log/litd, or /var/lib/litd/audit]
-    #[arg(long, value_name = "PATH", env = "LITD_AUDIT")]
+    /// The log's folder [default: /var/log/litd, or /var/lib/litd/audit if only that exists]
+    #[arg(long, value_name = "FOLDER", env = "LITD_AUDIT")]
     directory: Option<PathBuf>,
 }
 

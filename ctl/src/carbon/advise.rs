@@ -37,7 +37,7 @@ pub struct Args {
     /// The configuration that runs now [default: none]
     #[arg(long, value_name = "TP,PP,DP", value_parser = configuration)]
     running: Option<Configuration>,
-    /// The length of a window
+    /// The length of a window, in hours
     #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,
     /// K, the seconds that a switch takes [default: the profile's switch_s, or 0]

@@ -23,8 +23,9 @@ use crate::{Outcome, caps, output};
 /// The budget is --highest at intensities up to --clean, --lowest from --dirty on, and linear
 /// between. litd gets it as a lease that this command renews. While the signal is stale or lost the
 /// lease has --fallback; without --fallback, and when this command ends, the lease ends: then the
-/// lower one of caps.budget and caps.safe_budget is in force. The training job is not changed, and
-/// litd itself opens no connection to the network. Runs until it is stopped.
+/// budget is as without a lease, the lower one of the administrator's (`litctl budget`, else
+/// caps.budget) and caps.safe_budget. The training job is not changed, and litd itself opens no
+/// connection to the network. Runs until it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -41,12 +42,12 @@ pub struct Args {
     /// and --dirty the budget is linear
     #[arg(long, value_name = "G", value_parser = intensity, allow_negative_numbers = true)]
     dirty: Intensity,
-    /// The budget while the signal is stale or lost [default: none; the lease ends, and the lower
-    /// one of caps.budget and caps.safe_budget is in force]
+    /// The budget while the signal is stale or lost [default: none; the lease ends, and the
+    /// budget is as without a lease]
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     fallback: Option<Watts>,
-    /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones. While the signal
-    /// is lost, and at the end, the earlier policy is restored
+    /// Set the policy as well: gpu-red in dirty hours, gpu-realloc in clean ones; in between it stays
+    /// as it was. While the signal is lost, and at the end, the earlier policy is restored
     #[arg(long)]
     set_policy: bool,
     /// With --set-policy: a file that keeps the earlier policy, so that it can be restored after a
@@ -55,10 +56,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "set_policy")]
     state: Option<PathBuf>,
     /// The lease's length in seconds
-    #[arg(long, default_value_t = 60.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     seconds: f64,
     /// The time between two renewals, in seconds
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     every: f64,
     /// Write signal and budget into this file, for Prometheus's node exporter (textfile collector)
     #[arg(long, value_name = "FILE.prom")]
@@ -196,8 +197,8 @@ pub fn run(args: &Args) -> Outcome {
     }
 }
 
-/// litd takes no budget below the sum of its GPUs' floors: that is said now, and not in the first dirty hour. Where litd
-/// does not answer yet, it says it then.
+/// litd takes no budget below the sum of its GPUs' floors: that is said now, and not in the first dirty hour. Where
+/// litd does not answer yet, it says it then.
 fn check_floors(args: &Args) -> Outcome {
     let Ok(status) = args.socket.client()?.status() else {
         return Ok(());

@@ -43,7 +43,7 @@ pub struct Args {
     /// The number of GPUs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     gpus: u32,
-    /// Measure only this configuration, as TP,PP,DP; may be given several times [default: all whose
+    /// Measure only this configuration, as TP,PP,DP; may be given more than once [default: all whose
     /// product is --gpus]
     #[arg(long, value_name = "TP,PP,DP", value_parser = configuration)]
     only: Vec<Configuration>,
@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
     power: Option<Watts>,
     /// A folder for the requests of checkpoints; it is created if missing
-    #[arg(long, value_name = "DIR", default_value = "carbon-profile")]
+    #[arg(long, value_name = "FOLDER", default_value = "carbon-profile")]
     state: PathBuf,
     /// Where the profile is written, as CSV
     #[arg(long, value_name = "FILE")]

@@ -44,9 +44,9 @@ pub struct Args {
     /// Tokens to train, such as 8e9
     #[arg(long, value_name = "N", value_parser = input::tokens)]
     tokens: Tokens,
-    /// The deadline, in hours after the start [default: 1.25 times the time of the fastest
-    /// configuration, rounded up to whole hours; or the end of that configuration's last window, if
-    /// that is later]
+    /// The deadline, in hours after the start [default: 1.25 times as long as the fastest
+    /// configuration takes, rounded up to whole hours, but at least so long that this configuration
+    /// fits in whole windows]
     #[arg(long, value_name = "D", value_parser = input::hours)]
     deadline_hours: Option<Seconds>,
     /// The policy that chooses configurations
@@ -59,10 +59,10 @@ pub struct Args {
         default_value = "direct"
     )]
     factor: Factor,
-    /// The length of a window
+    /// The length of a window, in hours
     #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,
-    /// How long shift and shift-static may wait at most [default: as long as the deadline lets them]
+    /// How long shift and shift-static may wait at most, in hours [default: as long as the deadline lets them]
     #[arg(long, value_name = "S", value_parser = input::span)]
     shift_hours: Option<Seconds>,
     /// K, the seconds that a switch takes [default: the profile's switch_s, or 0]
@@ -84,8 +84,8 @@ Policies:
                 --as-issued is given
 
 With --json: optimal says whether the plan is proven optimal for its policy;
-bound_g is a lower bound on the emissions of all its plans (for greedy and mpc:
-the bound of fixed).
+bound_g: no plan of that policy can emit less (for greedy and mpc the bound of
+fixed is given).
 
 Example:
   litctl carbon schedule --profile P.csv --trace T.csv \\

@@ -51,7 +51,7 @@ pub struct Source {
     /// Keep a provider's values and forecasts of the last weeks in this folder, so that the last
     /// value survives a restart and forecasts are corrected by their past errors [default: none;
     /// run uses --state]
-    #[arg(long, value_name = "DIR", requires = "provider")]
+    #[arg(long, value_name = "FOLDER", requires = "provider")]
     history: Option<PathBuf>,
     /// Hours after the start of a value's interval at which the value is stale
     #[arg(long, value_name = "HOURS", default_value = "2", value_parser = input::hours)]

@@ -35,10 +35,10 @@ use table::{Input, Rules};
 /// node and for the fleet what limits the GPUs, how far apart their speeds are while caps limit them, an
 /// upper bound of each policy's gain, GPUs to repair, and the questions that the data leave open.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group = clap::ArgGroup::new("telemetry").required(true).multiple(true))]
 pub struct Args {
     /// Tables from nvidia-smi, amd-smi or others: CSV, plain or compressed with gzip
-    #[arg(long, value_name = "FILE", num_args = 1.., required_unless_present = "prometheus")]
+    #[arg(long, value_name = "FILE", num_args = 1.., group = "telemetry")]
     csv: Vec<PathBuf>,
     /// Names of the columns of node, gpu, time, power_w, clock_mhz, temp_c, cap_w, max_cap_w,
     /// limiter and pace (time per unit of work); a+b joins two. Columns of nvidia-smi and amd-smi

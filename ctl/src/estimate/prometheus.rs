@@ -39,7 +39,7 @@ const LONGEST_TOKEN: u64 = 64 << 10;
 #[group(id = "prometheus-options")]
 pub struct Options {
     /// The address of a Prometheus, or of another server with its HTTP API, whose history is read
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", group = "telemetry")]
     pub prometheus: Option<Address>,
     /// A file with a bearer token for --prometheus
     #[arg(long, value_name = "FILE", requires = "prometheus")]

@@ -13,9 +13,9 @@ use crate::{Outcome, output};
 ///
 /// The file is TOML and is read before each renewal: a Kubernetes ConfigMap, or a file of a
 /// configuration manager. It has mode, budget (watts) or both; [nodes.NAME] overrides them for one
-/// node. After valid_until, if the file is gone or wrong, or if litctl ends, the lease is not
-/// renewed: it ends, and the lower one of caps.budget and caps.safe_budget is in force. Runs until
-/// it is stopped.
+/// node. The lease is no longer renewed, and so ends, once valid_until has passed, the file is gone
+/// or wrong, or litctl ends. Then mode and budget are as without a lease (see `litctl lease --help`).
+/// Runs until it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -24,14 +24,14 @@ pub struct Args {
     /// The controller's name
     #[arg(long, default_value = "fleet")]
     controller: String,
-    /// The node's name in the file; without it $NODE_NAME, or the host's
-    #[arg(long)]
+    /// The node's name in the file [default: $NODE_NAME, or the host's name]
+    #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// The lease's length in seconds, at each renewal
-    #[arg(long, default_value_t = 60.0, value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = positive)]
     seconds: f64,
     /// The time between two renewals in seconds
-    #[arg(long, default_value_t = 10.0, value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     every: f64,
     #[command(flatten)]
     socket: Socket,

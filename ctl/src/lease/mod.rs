@@ -12,8 +12,8 @@ use crate::{Outcome, caps, output};
 /// Show, grant or end the lease of a fleet controller
 ///
 /// A lease sets a mode, a budget or both for some seconds, and is renewed by granting it again. When
-/// it ends, the configured mode is in force again, and as budget the lower one of caps.budget (or
-/// `litctl budget`) and caps.safe_budget. A controller may use HTTP instead: PUT /v1/lease on the
+/// it ends, the configured mode is in force again, and as budget the lower one of the administrator's
+/// (`litctl budget`, else caps.budget) and caps.safe_budget. A controller may use HTTP instead: PUT /v1/lease on the
 /// control socket. Root and litd's admin group may grant and end leases.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
@@ -29,16 +29,16 @@ enum Action {
     /// Grant a lease, or renew the one that this controller has
     Grant {
         /// The controller's name
-        #[arg(long, default_value = "litctl")]
+        #[arg(long, value_name = "NAME", default_value = "litctl")]
         controller: String,
-        /// The lease's length in seconds
+        /// The lease's length in seconds, 1 to 86400
         #[arg(long)]
         seconds: f64,
-        /// The mode: off, observe, canary or on
+        /// The mode: off, observe, canary or on [default: the configured mode]
         #[arg(long, value_parser = mode)]
         mode: Option<Mode>,
-        /// The most that all GPU caps may add up to, in watts
-        #[arg(long, value_parser = caps::watts)]
+        /// The most that all GPU caps may add up to, in watts [default: as without a lease]
+        #[arg(long, value_name = "WATTS", value_parser = caps::watts)]
         budget: Option<Watts>,
         #[command(flatten)]
         socket: Socket,

@@ -14,20 +14,20 @@ use crate::{Outcome, output};
 
 /// Print which candidates of a job's partitions to measure next (Kareus)
 ///
-/// Prints rows of name,frequency,sms,launch,pass. Measure each, append its time and energy to the
+/// Prints rows of name,frequency,sms,launch,pass (frequency in MHz). Measure each, append its time and energy to the
 /// results, and run the command again; once it prints no row, plan with `litctl plan kareus`. The
 /// same results and seed give the same rows, so only the results have to be kept.
 #[derive(clap::Args)]
 pub struct Args {
     /// The job: JSON with "model", whose keys are those of Hugging Face's config.json, and
-    /// "training"
+    /// "training" (keys: docs/kareus.md)
     #[arg(long, value_name = "JOB.json")]
     job: PathBuf,
-    /// The GPU, as JSON with the keys that `litctl plan kareus --help` names; the paper's A100 if
-    /// not given
+    /// The GPU, as JSON with the keys that `litctl plan kareus --help` names (clocks in Hz) [default:
+    /// the paper's A100]
     #[arg(long, value_name = "GPU.json")]
     gpu: Option<PathBuf>,
-    /// The results so far; none if not given
+    /// The results so far [default: none]
     #[arg(long, value_name = "RESULTS.csv")]
     results: Option<PathBuf>,
     /// Static power: the power of a GPU that is ready and has no work, in watts

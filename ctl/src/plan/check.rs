@@ -22,13 +22,13 @@ pub struct Args {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The name of an instruction that the engine runs besides forward, recompute, backward and
-    /// weight; may be given several times
+    /// weight; may be given more than once
     #[arg(long = "instruction", value_name = "NAME")]
     engine: Vec<String>,
     /// The schedule that the engine runs, such as 1f1b
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
-    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not given
+    /// Chunks of layers on each GPU, for --schedule interleaved [default: 2]
     #[arg(long, value_name = "V", requires = "schedule")]
     chunks: Option<u32>,
 }
@@ -41,8 +41,8 @@ Examples:
 With --json: one object for one FILE, an array of objects for several, in their
 order. Each has kind (contract, freqs, scheds, or null if it is unknown), stages,
 instructions (of all stages together), microbatches, clocks_mhz (each once,
-lowest first), partitions (how many instructions have each), ok, and problems
-with their places.
+lowest first), partitions (each name with the number of instructions that have
+it), ok, and problems with their places.
 
 The exit status is 2 if a plan has a problem.";
 

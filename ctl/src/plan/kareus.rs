@@ -10,13 +10,14 @@ use litd_units::Watts;
 
 /// Where they are.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("recorded").required(true).multiple(true))]
 pub struct Recorded {
     /// Results: CSV with name,frequency,sms,launch,time,energy (MHz, s, J), or JSON lines with these keys
-    #[arg(long, value_name = "RESULTS.csv", required_unless_present = "log")]
+    #[arg(long, value_name = "RESULTS.csv", group = "recorded")]
     results: Option<PathBuf>,
     /// Results of one partition as Kareus's artifact logs them: forward/attention=eval_results.jsonl; may be
-    /// given several times
-    #[arg(long, value_name = "PARTITION=LOG.jsonl", value_parser = log)]
+    /// given more than once
+    #[arg(long, value_name = "PARTITION=LOG.jsonl", group = "recorded", value_parser = log)]
     log: Vec<(String, PathBuf)>,
     /// Static power: the power of a GPU that is ready and has no work, in watts (the paper's A100:
     /// 85)

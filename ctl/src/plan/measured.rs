@@ -7,12 +7,15 @@ use litd_profiles::{Profile, Spec};
 
 /// Where they are.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("costs").required(true))]
 pub struct Measured {
-    /// Fitted costs: JSON, for each "STAGE,INSTRUCTION" a, b, c, tmin, tmax and options
-    #[arg(long, value_name = "SPEC.json", conflicts_with_all = ["rounding", "curve"])]
+    /// Fitted costs: JSON with, for each "STAGE,INSTRUCTION", a, b and c of the effective cost in J,
+    /// a * exp(b * t) + c, where t is the time in units of --unit, from tmin to tmax; and options, the
+    /// measurements: [MHz, units of time, effective cost in J, s]
+    #[arg(long, value_name = "SPEC.json", group = "costs", conflicts_with_all = ["rounding", "curve"])]
     spec: Option<PathBuf>,
     /// Measurements: CSV with stage,instruction,frequency,time,energy (MHz, s, J)
-    #[arg(long, value_name = "PROFILE.csv", conflicts_with = "spec")]
+    #[arg(long, value_name = "PROFILE.csv", group = "costs")]
     profile: Option<PathBuf>,
 }
 
@@ -23,6 +26,12 @@ Examples:
   litctl plan frontier --dag DAG.csv --spec SPEC.json --csv OUT.csv
   litctl plan frontier --profile PROFILE.csv --schedule 1f1b \\
       --microbatches 32";
+    const OPTIONS: [&'static str; 3] = [
+        "The pipeline's number of stages, each on one GPU [default: as in the profile or the graph; needed with --spec \
+         and --schedule]",
+        "Times are rounded to multiples of this, in ms. With --spec: the length of one unit of its times",
+        "The power of a GPU that waits for another, in watts. With --spec: the power that was used for its costs",
+    ];
 
     fn costs(&self, graphing: &Graphing) -> Fallible<Priced> {
         match (&self.spec, &self.profile) {

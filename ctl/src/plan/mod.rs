@@ -18,12 +18,18 @@ use measured::Measured;
 
 /// Plan a pipeline's clocks: find computations that can run slower without a longer iteration
 ///
-/// Perseus: a pipeline's iteration is a graph of forward and backward computations. Computations
-/// off its critical path can run slower without a longer iteration; while another pipeline is late,
-/// all can. `frontier` finds the least energy for every iteration time, and `lookup` the plan for a
+/// Perseus: a pipeline's iteration is a graph of instructions (a stage's forward or backward of a
+/// microbatch). Those off its critical path can run slower without a longer iteration; while another
+/// pipeline is late, all can. `frontier` finds the least energy for every iteration time, and `lookup` the plan for a
 /// late pipeline, with clocks. Both write plans that a training engine follows, and `check` finds
 /// mistakes in such plans. `report` runs beside litd and reports stragglers to a planner's server.
 /// `kareus` plans overlap and clocks together.
+///
+/// Words of Kareus (`sequences`, `candidates`, `kareus`): nanobatches are the two halves of a
+/// microbatch, which take turns; a partition is the computations of one nanobatch beside a
+/// communication of the other; the launch is the computation with which that communication starts; a
+/// candidate is a way to execute a partition (clock, SMs of the communication, launch); a pass is a
+/// rule by which the search chooses candidates. (`partition` divides layers among stages.)
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -13,11 +13,11 @@ use crate::{Outcome, output};
 
 /// Report GPUs that can't hold their planned clocks to the planner, and when they can again
 ///
-/// Runs beside litd on each node of a job that follows a plan. litd gives a late GPU more power as
-/// far as it can. A GPU that stays late is reported as a straggler with its degree (see `litctl
-/// status`); then the job's other pipelines can run slower without a longer iteration. The report
-/// is withdrawn when the GPU has recovered, when the command ends, and when litd is silent for half
-/// a minute. With --json each line is the report on one rank, or the reason why there is none.
+/// Runs beside litd on each node of a job that follows a plan. litd gives a late GPU more power as far as it can. A
+/// GPU that stays late is reported as a straggler with its degree (how many times as long its computations take as
+/// planned); then the job's other pipelines can run slower without a longer iteration. The report is withdrawn when
+/// the GPU has recovered, when the command ends, and when litd is silent for half a minute. With --json each line is
+/// the report on one rank, or the reason why there is none.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

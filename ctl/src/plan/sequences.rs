@@ -25,7 +25,7 @@ pub struct Args {
     /// Trace files, or folders whose traces are read (not those of subfolders)
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The rank; the lowest if not given
+    /// The rank [default: the lowest]
     #[arg(long)]
     rank: Option<u32>,
 }

@@ -18,38 +18,41 @@ const LONGEST_TEXT: u64 = 4 << 20;
 
 /// The deployment.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
 pub struct Deploy {
     /// A shipped model, such as llama-3-70b, qwen3-30b-a3b, mixtral-8x7b, or a Hugging Face config.json
-    #[arg(
-        long,
-        value_name = "NAME|config.json",
-        required_unless_present = "engine_args"
-    )]
+    #[arg(long, value_name = "NAME|config.json", group = "what")]
     model: Option<String>,
     /// vLLM's arguments, as text or as a file of text or JSON. Model, tensor and expert
     /// parallelism, quantization, KV cache, sequences and speculation come from them, unless an
     /// option here gives them
-    #[arg(long, value_name = "TEXT|FILE", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "TEXT|FILE",
+        group = "what",
+        allow_hyphen_values = true
+    )]
     engine_args: Option<String>,
     /// The GPU, such as a100, h100, h200, mi300x
     #[arg(long, value_parser = files::gpu)]
     gpu: Gpu,
     /// The layer: fused-dense, unfused-dense, fused-moe, context-dense (the paper's listings), or a file of einsums
-    /// as op("bsm,mf->bsf", parallel="f", label="…") lists or TOML; without it, the listing that suits the model
+    /// as op("bsm,mf->bsf", parallel="f", label="…") lists or TOML [default: fused-moe for models with experts, else
+    /// fused-dense]
     #[arg(long, value_name = "LISTING|FILE")]
     spec: Option<String>,
-    /// The file of a calibration, written by `litctl predict calibrate`; without it predictions
-    /// rest on public specifications
+    /// The file of a calibration, written by `litctl predict calibrate` [default: none; predictions rest
+    /// on public specifications]
     #[arg(long, value_name = "FITTED.json")]
     fitted: Option<PathBuf>,
     /// How the latency and power of kernels are predicted
     #[arg(long, value_enum, default_value_t = super::evaluate::Way::Analytic, conflicts_with = "fitted")]
     backend: super::evaluate::Way,
-    /// The precision of weights and activations
+    /// The precision of weights and activations [default: bf16]
     #[arg(long, value_enum)]
     precision: Option<Numbers>,
-    /// Bits of a number in the KV cache; 16 if not given
-    #[arg(long, value_parser = clap::value_parser!(u8).range(8..=16))]
+    /// Bits of a number in the KV cache, 8 to 16 [default: 16]
+    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u8).range(8..=16))]
     cache_bits: Option<u8>,
     /// How tokens choose experts: uniform, balanced or power_law_EXPONENT
     #[arg(long, default_value = "uniform", value_parser = routing)]

@@ -16,7 +16,7 @@ use crate::{Outcome, output};
 /// Predict every row of a measured table and print the mean absolute percentage errors
 ///
 /// Nothing is fitted to the table. Its columns tell its kind; if two kinds of attention have the
-/// same columns, the file's name does. Power is compared on rows of 60 us and longer, because
+/// same columns, the file's name does. Power is compared on rows of 60 µs and longer, because
 /// boards average power over longer times.
 #[derive(clap::Args)]
 pub struct Args {
@@ -30,12 +30,12 @@ pub struct Args {
     /// generation-attention, moe, all-reduce, layer or request
     #[arg(long, value_parser = files::kind)]
     kind: Option<Kind>,
-    /// The file of a calibration, written by `litctl predict calibrate` (--fitted of `run`);
-    /// without it predictions rest on public specifications
+    /// The file of a calibration, written by `litctl predict calibrate` [default: none; predictions rest
+    /// on public specifications]
     #[arg(long, value_name = "FITTED.json")]
-    model: Option<PathBuf>,
+    fitted: Option<PathBuf>,
     /// The model of kernels
-    #[arg(long, value_enum, default_value_t = Way::Analytic, conflicts_with = "model")]
+    #[arg(long, value_enum, default_value_t = Way::Analytic, conflicts_with = "fitted")]
     backend: Way,
     /// Use one half of the rows only, by shape group: test is the half that `calibrate --half
     /// train` has not seen
@@ -108,7 +108,7 @@ fn requests(args: &Args, table: &Table, mut notes: Vec<String>) -> files::Fallib
     if args.backend != Way::Analytic {
         return Err("requests are predicted with the analytic model only".into());
     }
-    let (constants, name) = match &args.model {
+    let (constants, name) = match &args.fitted {
         None => (
             Constants::shipped(args.gpu.architecture),
             "uncalibrated".to_owned(),
@@ -145,7 +145,7 @@ fn chosen(
     table: &Table,
     notes: &mut Vec<String>,
 ) -> files::Fallible<(Box<dyn KernelModel>, String)> {
-    let Some(path) = &args.model else {
+    let Some(path) = &args.fitted else {
         let analytic = Analytic::uncalibrated(args.gpu.clone());
         let model: Box<dyn KernelModel> = match args.backend.backend() {
             Backend::Analytic => Box::new(analytic),

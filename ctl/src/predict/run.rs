@@ -16,30 +16,30 @@ pub struct Shape {
     deploy: deploy::Deploy,
     #[command(flatten)]
     load: Load,
-    /// Requests in a batch; 1 if not given
-    #[arg(long)]
+    /// Requests in a batch [default: 1]
+    #[arg(long, value_name = "N")]
     batch: Option<u32>,
     /// Input tokens of each request
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
     input: u32,
     /// Output tokens of each request
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, value_name = "TOKENS", default_value_t = 128)]
     output: u32,
-    /// GPUs that share each tensor; 1 if not given
-    #[arg(long)]
+    /// GPUs that share each tensor [default: 1]
+    #[arg(long, value_name = "N")]
     tp: Option<u32>,
-    /// GPUs that share the experts; as --tp if not given
-    #[arg(long)]
+    /// GPUs that share the experts [default: as --tp for models with experts, else 1]
+    #[arg(long, value_name = "N")]
     ep: Option<u32>,
     /// GPUs that share the context
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     cp: u32,
     /// The number of stages in which a matrix product and its all-reduce overlap; 1: they run one
     /// after the other
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     overlap_stages: u32,
-    /// Multiprocessors for communication while they overlap
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// SMs (multiprocessors) for communication while they overlap
+    #[arg(long, value_name = "SMS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     overlap_sms: u32,
 }
 
@@ -47,6 +47,7 @@ pub struct Shape {
 #[derive(clap::Args)]
 pub struct Load {
     /// Tokens that each decode step proposes and checks beyond the next one (speculative decoding)
+    /// [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=64))]
     pub speculate: Option<u32>,
     /// The chance that a proposed token is kept
@@ -90,10 +91,10 @@ struct Part {
 /// Power limit and clock, for `run`.
 #[derive(clap::Args)]
 pub struct Limits {
-    /// Power limit of each GPU, W; without it, the data sheet's
+    /// Power limit of each GPU, in watts [default: the data sheet's]
     #[arg(long, value_name = "W")]
     power_limit: Option<f64>,
-    /// Clock as a share of the boost clock, 0.15 to 1
+    /// Clock as a share of the boost clock, 0.15 to 1 [default: as high as power allows]
     #[arg(long, value_name = "SHARE")]
     clock: Option<f64>,
 }

@@ -33,32 +33,32 @@ pub struct Args {
     /// grid's
     #[arg(long, value_enum)]
     grid: Option<Shipped>,
-    /// Batch sizes
+    /// Batch sizes [default without --grid: 1]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     batch: Vec<u32>,
-    /// Input lengths
+    /// Input lengths, in tokens [default without --grid: 512]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     input: Vec<u32>,
-    /// Output lengths
+    /// Output lengths, in tokens [default without --grid: 128]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     output: Vec<u32>,
-    /// Degrees of tensor parallelism
+    /// Degrees of tensor parallelism [default without --grid: 1; with it 2,4,8]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     tp: Vec<u32>,
-    /// Degrees of expert parallelism; if not given, as --tp for models with experts
+    /// Degrees of expert parallelism [default: as --tp for models with experts, else 1]
     #[arg(long, value_delimiter = ',', value_name = "N,…")]
     ep: Vec<u32>,
     /// Degrees of context parallelism
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1")]
     cp: Vec<u32>,
-    /// Overlap of matrix products with their all-reduce, as stages:multiprocessors, such as 4:16;
-    /// "none" for none
+    /// Overlap of matrix products with their all-reduce, as stages:SMs, such as 4:16; "none" for none
+    /// [default: none; with --grid overlap also 4:1, 4:4 and 4:16]
     #[arg(long, value_delimiter = ',', value_name = "STAGES:SMS,…", value_parser = overlap)]
     overlap: Vec<Way>,
-    /// Power limits of each GPU, W
+    /// Power limits of each GPU, in watts [default: the data sheet's]
     #[arg(long, value_delimiter = ',', value_name = "W,…")]
     power_limit: Vec<f64>,
-    /// Clocks as shares of the boost clock
+    /// Clocks as shares of the boost clock, 0.15 to 1 [default: as high as power allows]
     #[arg(long, value_delimiter = ',', value_name = "SHARE,…")]
     clock: Vec<f64>,
     /// The phase whose Pareto front is shown
@@ -100,7 +100,7 @@ fn overlap(text: &str) -> Result<Way, String> {
     let numbers = parts.and_then(|(stages, sms)| Some((stages.parse().ok()?, sms.parse().ok()?)));
     match numbers {
         Some((stages @ 2..=1024, sms @ 1..=1024)) => Ok(Way(deploy::overlap(stages, sms))),
-        _ => Err("must be none or STAGES:MULTIPROCESSORS, such as 4:16".to_owned()),
+        _ => Err("must be none or STAGES:SMS, such as 4:16".to_owned()),
     }
 }
 

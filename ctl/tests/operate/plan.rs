@@ -247,10 +247,13 @@ fn half_an_input_is_explained() {
     let three = "stage,instruction,frequency,time,energy\n2,forward,1410,0.03,9\n";
     std::fs::write(folder.path().join("profile.csv"), three).unwrap();
     for (args, wanted) in [
-        (vec!["frontier", "--dag", "dag.csv"], "costs are missing"),
+        (
+            vec!["frontier", "--dag", "dag.csv"],
+            "not provided:\n  <--spec <SPEC.json>|--profile <PROFILE.csv>>",
+        ),
         (
             vec!["frontier", "--spec", "spec.json"],
-            "the graph is missing",
+            "not provided:\n  <--dag <DAG.csv>|--schedule <NAME>>",
         ),
         (
             vec!["frontier", "--dag", "no.csv", "--spec", "spec.json"],

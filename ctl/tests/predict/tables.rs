@@ -165,7 +165,7 @@ fn a_calibration_learns_what_the_rows_show() {
         "evaluate", "--gpu", "h200", "--table", &table, "--half", "test",
     ];
     let before = json(&test)["latency_mape"].as_f64().unwrap();
-    let with = [&test[..], &["--model", fitted]].concat();
+    let with = [&test[..], &["--fitted", fitted]].concat();
     let after = json(&with);
     assert!(
         before > 40.0 && after["latency_mape"].as_f64().unwrap() < 12.0,
@@ -174,7 +174,7 @@ fn a_calibration_learns_what_the_rows_show() {
     assert_eq!(after["notes"], serde_json::json!([]));
     // Evaluated on what was fitted, it says so.
     let train = [
-        "evaluate", "--gpu", "h200", "--table", &table, "--half", "train", "--model", fitted,
+        "evaluate", "--gpu", "h200", "--table", &table, "--half", "train", "--fitted", fitted,
     ];
     assert!(
         json(&train)["notes"][0]
@@ -184,7 +184,7 @@ fn a_calibration_learns_what_the_rows_show() {
     );
     // A calibration belongs to its GPU, and a broken one is refused.
     let error = refused(&[
-        "evaluate", "--gpu", "a100", "--table", &table, "--model", fitted,
+        "evaluate", "--gpu", "a100", "--table", &table, "--fitted", fitted,
     ]);
     assert!(
         error.contains("was fitted on h200, and a100 was asked for"),
@@ -192,7 +192,7 @@ fn a_calibration_learns_what_the_rows_show() {
     );
     let broken = write(directory.path(), "broken.json", "{}");
     let error = refused(&[
-        "evaluate", "--gpu", "a100", "--table", &table, "--model", &broken,
+        "evaluate", "--gpu", "a100", "--table", &table, "--fitted", &broken,
     ]);
     assert!(error.contains("is no calibration"), "{error}");
 }
@@ -225,7 +225,7 @@ fn held_out_shapes_of_measured_tables_are_within_the_targets() {
         ];
         assert!(litctl(&fit).status.success());
         let test = [
-            "evaluate", "--gpu", gpu, "--table", &table, "--half", "test", "--model", fitted,
+            "evaluate", "--gpu", gpu, "--table", &table, "--half", "test", "--fitted", fitted,
         ];
         let error = json(&test)["latency_mape"].as_f64().unwrap();
         assert!(error <= target, "{name}: {error} %, target {target} %");

@@ -1,12 +1,13 @@
-"""Measures what a GPU draws that waits for another one (Perseus, section 5: P_blocking).
+"""Measures the power of a GPU that waits for another one (Perseus, section 5: P_blocking).
 
 One rank waits in a receive while the other sleeps, and the power of the one that waits is measured:
 
     torchrun --nproc_per_node 2 -m litd.blocking
 
-prints a line of JSON; its `blocking_w` is what `litctl plan --blocking` takes. Once for each model
-of GPU is enough. Without GPUs, `--stand-in` runs the same on CPUs with a made-up power of 100 W:
-what it prints is SIMULATED, and says so.
+prints a line of JSON; its `blocking_w` is for the option --blocking of `litctl plan frontier`,
+`lookup` and `timeline`, and of litd-planner. Once for each model of GPU is enough. Without GPUs,
+`--stand-in` runs the same on CPUs with a made-up power of 100 W: what it prints is SIMULATED, and
+says so.
 """
 
 from __future__ import annotations
@@ -88,9 +89,11 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m litd.blocking", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--settle", type=float, default=SETTLE_S, help="seconds before")
-    parser.add_argument("--measured", type=float, default=MEASURED_S, help="seconds")
-    parser.add_argument("--stand-in", action="store_true", help="on CPUs, power SIMULATED")
+    waits = "seconds that the GPU waits before the measurement begins [default: %(default)g]"
+    parser.add_argument("--settle", type=float, default=SETTLE_S, metavar="S", help=waits)
+    lasts = "seconds that the measurement lasts [default: %(default)g]"
+    parser.add_argument("--measured", type=float, default=MEASURED_S, metavar="S", help=lasts)
+    parser.add_argument("--stand-in", action="store_true", help="run on CPUs, power SIMULATED")
     return parser
 
 

@@ -362,15 +362,21 @@ def arguments() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command", required=True)
     gemm = commands.add_parser("gemm", help="matrix products")
-    gemm.add_argument("--shapes", type=shapes, required=True, help="MxNxK,...")
+    which = "the products to measure: M rows, N columns, K summands each"
+    gemm.add_argument("--shapes", type=shapes, required=True, metavar="MxNxK,...", help=which)
     nccl = commands.add_parser("nccl", help="collectives, under torchrun")
-    nccl.add_argument("--sizes", type=numbers, required=True, help="bytes, ...")
-    nccl.add_argument("--sms", type=numbers, default=[0], help="multiprocessors, 0 for NCCL's own")
+    which = "the sizes to measure, in bytes"
+    nccl.add_argument("--sizes", type=numbers, required=True, metavar="BYTES,...", help=which)
+    most = "the most SMs (multiprocessors) that NCCL may take; 0: as NCCL chooses [default: 0]"
+    nccl.add_argument("--sms", type=numbers, default=[0], metavar="SMS,...", help=most)
+    repeated = "seconds that a kernel is repeated before it is measured [default: %(default)g]"
+    lasts = "seconds that a kernel is measured [default: %(default)g]"
     for command in (gemm, nccl):
-        command.add_argument("--output", type=Path, required=True)
-        command.add_argument("--warm-up", type=float, default=WARM_UP_S, help="seconds")
-        command.add_argument("--measured", type=float, default=MEASURED_S, help="seconds")
-        command.add_argument("--stand-in", action="store_true", help="on CPUs, power SIMULATED")
+        written = "the CSV to write, for `litctl predict calibrate`"
+        command.add_argument("--output", type=Path, required=True, metavar="FILE", help=written)
+        command.add_argument("--warm-up", type=float, default=WARM_UP_S, metavar="S", help=repeated)
+        command.add_argument("--measured", type=float, default=MEASURED_S, metavar="S", help=lasts)
+        command.add_argument("--stand-in", action="store_true", help="run on CPUs, power SIMULATED")
     return parser
 
 

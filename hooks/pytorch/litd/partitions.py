@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 8 -m litd.partitions --job job.json --results results.csv
 
 asks `litctl plan candidates` what to measure, executes each candidate at its clock (through litd),
-with its multiprocessors and its launch, for 5 s after a cooldown, adds a row to the results, and
-asks again until nothing is left. What is in the results already is not measured again. The static
+with its SMs and its launch, for 5 s after a cooldown, adds a row to the results, and asks again
+until nothing is left. What is in the results already is not measured again. The static
 power that `litctl plan kareus` needs is measured first, and printed (footnote 4: a GPU in its state
 P0 with nothing to do).
 
@@ -409,23 +409,28 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m litd.partitions", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--job", required=True, metavar="JOB.json", help="as litctl plan kareus has"
-    )
-    parser.add_argument("--results", type=Path, required=True, metavar="RESULTS.csv")
-    parser.add_argument("--gpu", metavar="GPU.json", help="as litctl plan kareus has")
-    parser.add_argument("--seed", type=int, default=1, help="of the search")
-    parser.add_argument("--static-power", type=float, metavar="W", help="instead of measuring it")
-    parser.add_argument("--litctl", default="litctl", help="where litctl is")
-    for name, default in (
-        ("measured", MEASURED_S),
-        ("warm-up", WARM_UP_S),
-        ("cooldown", COOLDOWN_S),
-        ("longest-cooldown", LONGEST_COOLDOWN_S),
-        ("idle", IDLE_S),
+    known = "as for `litctl plan kareus`"
+    parser.add_argument("--job", required=True, metavar="JOB.json", help=f"the job, {known}")
+    written = "the results: read if the file exists, and written"
+    parser.add_argument("--results", type=Path, required=True, metavar="RESULTS.csv", help=written)
+    which = f"the GPU, {known} [default: the paper's A100]"
+    parser.add_argument("--gpu", metavar="GPU.json", help=which)
+    seed = "the seed of the search [default: %(default)s]"
+    parser.add_argument("--seed", type=int, default=1, help=seed)
+    static = "a GPU's static power, in watts [default: it is measured first]"
+    parser.add_argument("--static-power", type=float, metavar="W", help=static)
+    program = "the program litctl [default: %(default)s]"
+    parser.add_argument("--litctl", default="litctl", metavar="PATH", help=program)
+    for name, default, what in (
+        ("measured", MEASURED_S, "that a candidate is measured"),
+        ("warm-up", WARM_UP_S, "that a candidate is executed before that"),
+        ("cooldown", COOLDOWN_S, "without work before each candidate, at least"),
+        ("longest-cooldown", LONGEST_COOLDOWN_S, "without work, at most: the GPU may still be hot"),
+        ("idle", IDLE_S, "for which static power is measured"),
     ):
-        parser.add_argument(f"--{name}", type=float, default=default, help="seconds")
-    parser.add_argument("--stand-in", action="store_true", help="on CPUs, power SIMULATED")
+        text = f"seconds {what} [default: %(default)g]"
+        parser.add_argument(f"--{name}", type=float, default=default, metavar="S", help=text)
+    parser.add_argument("--stand-in", action="store_true", help="run on CPUs, power SIMULATED")
     return parser
 
 

@@ -14,7 +14,7 @@ use super::figures::{self, Panel};
 use super::study::{Fallible, billions, write};
 use super::synthetic::Setup;
 
-/// Compare profiles: power, throughput, energy per step and per token, energy of each number of
+/// Compare profiles: power, throughput, energy per iteration and per token, energy of each number of
 /// tokens
 ///
 /// Profiles are files of `litctl carbon profile`. Draws the paper's Figure 1 for each number of
@@ -26,15 +26,15 @@ pub struct Args {
     /// Profiles, as litctl carbon schedule reads them [default: SIMULATED ones of the paper's scale]
     #[arg(value_name = "FILE")]
     profiles: Vec<PathBuf>,
-    /// Tokens of a step: global batch size times sequence length, as in the paper's GPT-2
+    /// Tokens of an iteration: global batch size times sequence length, as in the paper's GPT-2
     #[arg(long, value_name = "N", default_value_t = 16_384)]
-    tokens_per_step: u64,
+    tokens_per_iteration: u64,
     /// Billions of tokens whose energy is shown, separated by commas
     #[arg(long, value_name = "B,B,…", value_delimiter = ',', default_value = "1,2,3,4,5,6,7,8",
           value_parser = billions)]
     billions: Vec<f64>,
     /// The folder to write into; it is created if missing
-    #[arg(long, value_name = "DIR", default_value = "carbon-profiles")]
+    #[arg(long, value_name = "FOLDER", default_value = "carbon-profiles")]
     out: PathBuf,
 }
 
@@ -100,13 +100,13 @@ fn profiles(args: &Args) -> Fallible<Vec<Named>> {
 /// Every number of one profile; the least of each column in bold.
 fn table(named: &Named, args: &Args) -> String {
     let points = named.profile.points();
-    let step = Tokens(args.tokens_per_step as f64);
+    let iteration = Tokens(args.tokens_per_iteration as f64);
     let row = |point: &Point| {
         let joules = |tokens: Tokens| (point.power * (tokens / point.rate)).0;
         let mut row = vec![
             point.power.0,
             point.rate.0,
-            joules(step),
+            joules(iteration),
             joules(Tokens(1.0)) * 1e3,
         ];
         let budgets = args.billions.iter().map(|it| joules(Tokens(it * 1e9)));
@@ -115,8 +115,8 @@ fn table(named: &Named, args: &Args) -> String {
     };
     let rows: Vec<Vec<f64>> = points.iter().map(row).collect();
     let mut text = format!(
-        "\n## {}\n\nBold: the best of a column. A step has {} tokens.\n\n| TP,PP,DP | W | tokens/s | J per step | mJ per token |",
-        named.name, args.tokens_per_step
+        "\n## {}\n\nBold: the best of a column. An iteration has {} tokens.\n\n| TP,PP,DP | W | tokens/s | J per iteration | mJ per token |",
+        named.name, args.tokens_per_iteration
     );
     for billions in &args.billions {
         let _ = write!(text, " kWh of {billions}B |");

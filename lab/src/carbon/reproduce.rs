@@ -20,7 +20,7 @@ use super::zone::{Month, Zone};
 #[derive(clap::Args)]
 pub struct Args {
     /// The folder with the zones' traces and forecasts (US-CAL-CISO_2024-05_06.csv and so on)
-    #[arg(long, value_name = "DIR", default_value = "../shared/carbon")]
+    #[arg(long, value_name = "FOLDER", default_value = "../shared/carbon")]
     data: PathBuf,
     #[command(flatten)]
     scope: Scope,

@@ -65,14 +65,14 @@ pub struct Scope {
         default_value = "direct"
     )]
     pub factor: Factor,
-    /// What a kilowatt-hour costs if the trace has no prices (price_per_kwh)
+    /// What a kilowatt-hour costs if the trace has no prices (price_per_kwh), in any currency
     #[arg(long, value_name = "PRICE", default_value_t = 0.1, value_parser = price)]
     pub energy_per_kwh: f64,
-    /// What an hour of a GPU costs, without its power
+    /// What an hour of a GPU costs without its power, in the same currency
     #[arg(long, value_name = "PRICE", default_value_t = 2.0, value_parser = price)]
     pub gpu_hour: f64,
     /// The folder to write into; it is created if missing
-    #[arg(long, value_name = "DIR", default_value = "carbon-study")]
+    #[arg(long, value_name = "FOLDER", default_value = "carbon-study")]
     pub out: PathBuf,
 }
 

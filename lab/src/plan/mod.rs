@@ -12,8 +12,8 @@ use synthetic::Synthetic;
 
 /// Plan a training pipeline's clocks, on SIMULATED measurements
 ///
-/// The commands of `litctl plan` on simulated measurements, and Perseus' emulation of many GPUs
-/// from times of single ones. The output shows how the solver behaves, not the savings of a real
+/// The commands of `litctl plan` on simulated measurements, and Perseus's emulation of large clusters
+/// from measurements of single GPUs. The output shows how the solver behaves, not the savings of a real
 /// pipeline.
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,7 +26,7 @@ enum Command {
     Frontier(frontier::Args<Synthetic>),
     Lookup(lookup::Args<Synthetic>),
     Timeline(timeline::Args<Synthetic>),
-    /// Repeat Perseus' large-scale emulation (Tables 5 and 6, Figure 8), beside its numbers
+    /// Repeat Perseus's large-scale emulation (Tables 5 and 6, Figure 8), beside its numbers
     Emulate,
     Kareus(joint::Args<Simulated>),
 }

@@ -20,6 +20,12 @@ impl Costs for Synthetic {
 Example:
   litlab plan frontier --synthetic 1 --stages 16 --schedule 1f1b --microbatches 128 --check";
 
+    const OPTIONS: [&'static str; 3] = [
+        "The pipeline's number of stages, each on one GPU",
+        "Times are rounded to multiples of this, in ms",
+        "The power of a GPU that waits for another, in watts",
+    ];
+
     fn costs(&self, graphing: &Graphing) -> Fallible<Priced> {
         let stages = graphing.stages()?;
         let stages = stages.filter(|stages| (1..=MAX_STAGES).contains(stages));

@@ -10,13 +10,13 @@ use super::short;
 
 /// Show one node of the family: its dimensions, its steady state, and its optimum per policy
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group = clap::ArgGroup::new("plant").required(true))]
 pub struct Args {
     /// The draw of this seed
-    #[arg(long, value_name = "SEED", required_unless_present = "corner")]
+    #[arg(long, value_name = "SEED", group = "plant")]
     draw: Option<u64>,
     /// A plant with a name (litlab plants list)
-    #[arg(long, value_name = "NAME", conflicts_with = "draw")]
+    #[arg(long, value_name = "NAME", group = "plant")]
     corner: Option<String>,
     /// Another node of the same kind with the same job: other silicon, cooling and noise
     #[arg(long, value_name = "N")]

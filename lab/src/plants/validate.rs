@@ -20,7 +20,7 @@ use super::short;
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The folder with the recorded data (longhorn_*.csv.gz, zeus_*.csv.gz and so on)
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
     /// On how many draws each statistic is measured
     #[arg(long, value_name = "N", default_value_t = Effort::default().nodes,

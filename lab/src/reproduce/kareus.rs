@@ -405,7 +405,7 @@ fn table_8(items: &mut Vec<Item>, found: &Frontiers) {
     }
 }
 
-/// Tables 6 and 7: microbatches; Perseus' energy, Kareus' time and energy, iso-time energy, iso-energy time.
+/// Tables 6 and 7: microbatches; Perseus's energy, Kareus's time and energy, iso-time energy, iso-energy time.
 const EMULATION: [(u32, [f64; 5]); 4] = [
     (16, [15.0, 9.3, 20.2, 11.6, 19.1]),
     (32, [14.3, 9.2, 20.0, 14.1, 16.8]),

@@ -39,13 +39,13 @@ pub struct Options {
     /// 10,000 draws
     #[arg(long)]
     full: bool,
-    /// Only this law; may be given more than once [default: both]
+    /// Only this law, paper or model; may be given more than once [default: both]
     #[arg(long, value_name = "LAW")]
     law: Vec<Law>,
-    /// Only this policy; may be given more than once [default: all]
+    /// Only this policy, gpu-red, gpu-realloc or cpu-slosh; may be given more than once [default: all]
     #[arg(long, value_name = "POLICY", value_parser = steering)]
     policy: Vec<Policy>,
-    /// What a kilowatt-hour costs, for net values
+    /// What a kilowatt-hour costs, for net values, in any currency
     #[arg(long, value_name = "PRICE", default_value_t = 0.14, value_parser = price)]
     energy_per_kwh: f64,
     /// What an hour of one GPU costs without its power, in the same currency

@@ -30,7 +30,7 @@ mod knobs;
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The folder to write into; it is created if missing
-    #[arg(long, value_name = "DIR", default_value = "study")]
+    #[arg(long, value_name = "FOLDER", default_value = "study")]
     out: PathBuf,
     /// Runs per node, policy and law, each with its own noise
     #[arg(long, value_name = "N", default_value_t = 5,
@@ -39,7 +39,8 @@ pub struct Args {
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Only this calibrated node (in tracking: this event); draws of family are run all the same
+    /// Only this node, fitted to measurements or a corner of the family (in tracking: this event);
+    /// draws of family are run all the same
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`
@@ -52,9 +53,9 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Plants by an author who had not read the laws, and all calibrated nodes
+    /// Plants by an author who had not read the laws, and all nodes fitted to measurements
     Family,
-    /// Calibrated nodes, at 1 % kernel noise and 0.5 % iteration noise
+    /// Nodes fitted to measurements, at 1 % kernel noise and 0.5 % iteration noise
     Levelling,
     /// The same at 3 % kernel noise
     Loud,

@@ -181,7 +181,7 @@ fn arrivals_for_which_something_is_missing_are_left_out_and_counted() {
     assert!(said.contains("MADE-UP: no job of 479 h"), "{said}");
 }
 
-/// Power, throughput, energy of a step, of a token and of a number of tokens; the best of each is marked.
+/// Power, throughput, energy of an iteration, of a token and of a number of tokens; the best of each is marked.
 #[test]
 fn profiles_are_compared_by_energy() {
     let folder = tempfile::tempdir().unwrap();
@@ -201,7 +201,7 @@ fn profiles_are_compared_by_energy() {
         &two,
         &other,
         &four,
-        "--tokens-per-step",
+        "--tokens-per-iteration",
         "1000",
         "--billions",
         "1,3.6",
@@ -276,8 +276,8 @@ fn what_can_not_be_studied_is_refused() {
     );
 }
 
-/// As `litctl carbon schedule` does: forecasts of another zone or factor are refused, and of those that do not say whose
-/// they are it is said that they are taken for the trace's.
+/// As `litctl carbon schedule` does: forecasts of another zone or factor are refused, and of those that do not say
+/// whose they are it is said that they are taken for the trace's.
 #[test]
 fn a_study_does_not_take_forecasts_of_others() {
     let folder = tempfile::tempdir().unwrap();

@@ -16,12 +16,12 @@ use crate::time::{at, moment};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Factor {
-    /// Emissions of burning fuel, as the mean of all plants.
+    /// Emissions of burning fuel, as the mean of all power stations.
     #[default]
     Direct,
-    /// Emissions of a plant's whole life, as the mean of all plants.
+    /// Emissions of a power station's whole life, as the mean of all power stations.
     Lifecycle,
-    /// Emissions of the plants that follow demand.
+    /// Emissions of the power stations that follow demand.
     Marginal,
     /// No emissions: what it costs. It may be negative.
     Price,

@@ -37,18 +37,20 @@ use crate::token::Token;
 /// Writing to disk is for few threads: one writes, and what waits is written together.
 const WRITERS: usize = 4;
 
-/// Serve plans to training jobs: Zeus's protocol for pipeline frequencies, and stragglers
+/// Serve plans of clocks to training jobs over HTTP, in Zeus's protocol, and slower plans while a
+/// pipeline is late
 #[derive(Parser)]
 #[command(name = "litd-planner", version, max_term_width = 100)]
 struct Cli {
-    /// Where to listen; for other machines than this one there must be a token
+    /// Where to listen; other machines are served only with a token (--token-file), or with
+    /// --without-token
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7787", value_parser = address)]
     listen: SocketAddr,
     /// The folder in which jobs and results survive a restart
     #[arg(long, value_name = "FOLDER")]
     state: PathBuf,
-    /// The file with the token that clients must send as "Authorization: Bearer TOKEN"; without it systemd's
-    /// credential planner-token counts
+    /// The file with the token that clients must send as "Authorization: Bearer TOKEN" [default: systemd's
+    /// credential planner-token, if there is one]
     #[arg(long, value_name = "FILE", conflicts_with = "without_token")]
     token_file: Option<PathBuf>,
     /// Serve whoever can connect, from other machines too

@@ -23,10 +23,10 @@ pub struct Wanted {
     /// Microbatches of an iteration
     #[arg(long, value_name = "M")]
     microbatches: u32,
-    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not said
+    /// Chunks of layers on each GPU, for --schedule interleaved [default: 2]
     #[arg(long, value_name = "V")]
     chunks: Option<u32>,
-    /// The unit of time, in ms
+    /// Times are rounded to multiples of this, in ms
     #[arg(long, value_name = "MS", default_value_t = 1.0)]
     unit: f64,
     /// Power of a GPU that waits for another, in watts

@@ -15,20 +15,21 @@ use super::{rounding, saving, seconds};
 use crate::show::{DIM, HEAD, SIMULATED, WARNING};
 use crate::{Outcome, output};
 
-/// Find the least energy for every iteration time, from the longest that saves energy to the
-/// shortest
+/// Find the least energy for every iteration time, from the shortest to the longest that saves
+/// energy
 ///
 /// Finds the exact optimum at every whole unit of time, with clocks as a continuous choice. It
-/// minimises the effective cost: for each operation its energy less the blocking power times its
-/// duration, because a GPU that waited that long would have used as much. The energy of the whole
-/// pipeline, waiting included, is least at some time; longer times save energy only while another
-/// pipeline is late.
+/// minimises the effective cost: for each instruction its energy less the blocking power times its
+/// duration, because a GPU that waited that long would have used as much. At the longest time the
+/// effective cost is least. The energy of the whole pipeline, waiting included, may be least at a
+/// shorter time: beyond that a longer iteration pays only if the GPUs would wait anyway, for another
+/// pipeline.
 #[derive(clap::Args)]
 #[command(after_help = C::EXAMPLES)]
 pub struct Args<C: Costs> {
     #[command(flatten)]
     input: Input<C>,
-    /// Write every point: quant_time,cost_effective_J
+    /// Write every point: quant_time,cost_effective_J (units of --unit, J)
     #[arg(long, value_name = "OUT.csv")]
     csv: Option<PathBuf>,
     #[command(flatten)]

@@ -18,6 +18,8 @@ pub trait Costs: clap::Args {
     const SIMULATED: bool;
     /// The examples in the help of `frontier`.
     const EXAMPLES: &'static str;
+    /// The help of --stages, --unit and --blocking.
+    const OPTIONS: [&'static str; 3];
 
     /// The costs of each kind of operation, and how they were priced where they were measured.
     ///
@@ -39,6 +41,11 @@ pub struct Priced {
 
 /// Arguments of all commands on a frontier: a graph, and costs.
 #[derive(clap::Args)]
+#[command(
+    mut_arg("stages", |it| it.help(C::OPTIONS[0]).required(C::SIMULATED)),
+    mut_arg("unit", |it| it.help(C::OPTIONS[1])),
+    mut_arg("blocking", |it| it.help(C::OPTIONS[2]))
+)]
 pub struct Input<C: Costs> {
     #[command(flatten)]
     graphing: Graphing,
@@ -48,29 +55,24 @@ pub struct Input<C: Costs> {
 
 /// The graph, and the units of its costs.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("graph").required(true))]
 pub struct Graphing {
-    /// The graph, as CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO; needed
-    /// without --schedule
-    #[arg(long, value_name = "DAG.csv", conflicts_with_all = ["schedule", "microbatches", "chunks"])]
+    /// The graph, as CSV with rows node,ID,INSTRUCTION,STAGE,MICROBATCH and edge,FROM,TO
+    #[arg(long, value_name = "DAG.csv", group = "graph", conflicts_with_all = ["microbatches", "chunks"])]
     dag: Option<PathBuf>,
-    /// The graph is that of this pipeline schedule; needed without --dag
-    #[arg(long, requires = "microbatches", value_parser = schedules())]
+    /// The graph is that of this pipeline schedule; needs --microbatches
+    #[arg(long, value_name = "NAME", group = "graph", requires = "microbatches", value_parser = schedules())]
     schedule: Option<String>,
-    /// Microbatches of an iteration
-    #[arg(long, value_name = "M")]
+    /// Microbatches of an iteration, for --schedule
+    #[arg(long, value_name = "M", requires = "schedule")]
     microbatches: Option<u32>,
-    /// The pipeline's number of stages, each on one GPU [default: as in the profile or the graph;
-    /// needed with --spec and --schedule]
     #[arg(long, value_name = "N")]
     stages: Option<u32>,
-    /// Chunks of layers on each GPU, for --schedule interleaved; 2 if not given
+    /// Chunks of layers on each GPU, for --schedule interleaved [default: 2]
     #[arg(long, value_name = "V", requires = "schedule")]
     chunks: Option<u32>,
-    /// The unit of time, in ms; with fitted costs (--spec), the unit of their times
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = super::positive)]
     unit: f64,
-    /// The power of a GPU that waits for another, in watts; with fitted costs, the power that was
-    /// used for them
     #[arg(long, value_name = "W", default_value_t = 75.0)]
     blocking: f64,
     /// How measured times are rounded to whole units

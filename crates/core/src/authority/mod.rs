@@ -1,6 +1,6 @@
-//! The source of mode and budget: the configuration, an administrator's command until the next start, a fleet
-//! controller's lease, and above all of them the kill switch. Modes: off (every device is released), observe,
-//! canary (on, on so many in a hundred nodes, chosen by their names), on.
+//! The source of mode and budget: the configuration, an administrator's command until litd is stopped or the node
+//! boots, a fleet controller's lease, and above all of them the kill switch. Modes: off (every device is closed),
+//! observe, canary (`on` for a percentage of all nodes, chosen by their names, and observe on the others), on.
 
 pub(crate) mod admin;
 pub(crate) mod exit;

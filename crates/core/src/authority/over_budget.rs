@@ -1,5 +1,5 @@
-//! A budget that is set and not kept. GPUs that litd may not move, or does not read, can hold so much that the
-//! others exceed the rest even at their floors. Only an administrator can mend that, so it is reported.
+//! A budget that is set and not kept. GPUs that litd may not move, or does not read, can hold so much that the rest of
+//! the budget is less than the sum of the other GPUs' floors. Only an administrator can mend that, so it is reported.
 
 use litd_api::EventKind;
 use litd_units::{Nanos, Watts};

@@ -1,5 +1,5 @@
 //! Consequences of decisions (see [`Authority`](crate::authority::Authority)): devices to release and take back,
-//! leases that are granted or refused, and the budget that counts.
+//! leases that are granted or refused, and the budget in force.
 
 use std::path::PathBuf;
 

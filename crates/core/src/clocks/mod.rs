@@ -1,25 +1,26 @@
 //! Clocks that jobs ask for (Perseus, Table 2: controller.set_speed), and their undo.
 //!
-//! A rank's hook may have the clock of its own GPU locked, where the daemon may steer at all. The
-//! latest wish counts; one that is outdated before its device is free is never done. No driver
-//! tells what clocks are locked to, so what is undone is the lock: the driver chooses again once
-//! the rank's process, its job or the daemon ends. That a device may be locked is in the journal
-//! before it is.
+//! A rank's hook may ask litd to lock the clock of its own GPU; litd does so only in the mode on. If
+//! a rank asks for another clock before its device has answered, only the latest is set. No driver
+//! tells what clocks are locked to, so litd does not restore an earlier lock: it unlocks, and the
+//! driver chooses again, once the rank's process, its job or the daemon ends. That a device may be
+//! locked is in the journal before it is.
 //!
-//! A wish is no order. One below the floor that the administrator has set is refused, and so is any
-//! as long as the driver does not tell what the highest clock is, of which the floor is a share. Of
-//! wishes that come faster than a GPU's clock may be set the latest counts, once it may. What is
-//! refused or counted is never written down, and a device that is freed between two wishes stays in
-//! the journal for a moment: no rank has the disk written at its own pace.
+//! litd need not do what a rank asks. A clock below the floor that the administrator has set is
+//! refused, and so is any clock as long as the driver does not tell the highest one, of which the
+//! floor is a share. If a rank asks more often than `[clocks]` allows, only its latest clock is set,
+//! as soon as that is allowed. Neither a refused clock nor a delayed one is written to the journal,
+//! and a device that is unlocked between two of them stays in the journal for two more seconds: no
+//! rank can make litd write to the disk as often as it likes.
 //!
 //! A lock that its driver calls failed may be done all the same, half a minute later, and so may one that a litd had
-//! under way when it died: until then the device stays in the journal, and then its clocks are freed once more, or
-//! locked as is wanted by then. The journal says of a lock that it was done, so that nobody waits for that one. A device
-//! that was released, or whose job opts out, is freed once more when they say so, and then left alone: from then
-//! on a lock may be theirs. It stays in the journal until litd takes it again, stops or starts anew.
+//! under way when it died: until then the device stays in the journal, and then its clocks are unlocked once more, or
+//! locked to the clock asked for by then. Once a lock is done the journal says so: after a crash nobody waits for it. A
+//! device that is released, or whose job opts out, is unlocked once more at that moment, and then left alone: a later
+//! lock may be its users'. It stays in the journal until litd takes it back, stops or starts anew.
 //!
-//! No cap is set below what the clocks of a plan need (see `planned`), unless it goes back to what
-//! was found, or the budget leaves less to all.
+//! No cap is set below the power that the clocks of a plan need (see `planned`), unless the cap found is restored, or
+//! the budget leaves less to all.
 
 pub(crate) mod locking;
 pub(crate) mod planned;
@@ -338,7 +339,7 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// Has free devices lock or free their clocks, as wanted by now.
+    /// Has devices that are not busy lock or unlock their clocks, as wanted by now.
     pub(crate) fn begin_clocks(&mut self) {
         let (now, stops) = (self.now(), self.authority.is_stopping());
         for (_, unit) in self.devices.iter_mut() {
@@ -428,7 +429,7 @@ impl<S: Store> Core<S> {
         !failed
     }
 
-    /// A device has locked or freed its clocks, or failed to.
+    /// A device has locked or unlocked its clocks, or failed to.
     pub(crate) fn clocks_done(
         &mut self,
         device: usize,

@@ -1,11 +1,11 @@
 //! The power that a plan's clocks (Perseus, section 4) need of a GPU's cap, and whether the GPU holds the clocks.
 //!
-//! litd sees a plan only as the clocks that a rank asks for, operation by operation. The power at a clock is
-//! learned from the GPU's readings under it: the most of the last readings, and a margin, because a sensor tells a
-//! mean and a cap limits less than that. Until enough readings have come no cap is lowered.
+//! litd sees a plan only as the clocks that a rank asks for, instruction by instruction. The power at a clock is
+//! learned from the GPU's readings under it: the most of the last readings, and 5 % more, because a sensor reports a
+//! mean over some time, and a cap bounds power over shorter times. Until enough readings have come no cap is lowered.
 //!
-//! Lock divided by clock, reading by reading, tells how late the GPU is. As long as litd can still give it watts
-//! this is not reported; the rest is for the planner (`degree` in the status).
+//! In each reading, the clock asked for divided by the clock read tells how late the GPU is. As long as litd can still
+//! give it watts this is not reported; after that it is, for the planner (`degree` in the status).
 
 use std::collections::VecDeque;
 

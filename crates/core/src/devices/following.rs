@@ -1,5 +1,5 @@
-//! Whether a device's power follows its cap: what is waited for after a cap was lowered, for how long, and when a limit
-//! other than the cap that it reads must be in force.
+//! Whether a device's power follows its cap: what is waited for after a cap was lowered, for how long, and from
+//! when on only a limit other than the cap that it reports can explain its power.
 
 use litd_units::{Nanos, Watts};
 

@@ -1,4 +1,5 @@
-//! Who uses a device: the job that has it, the users whose processes do, and the device's own need of its watts.
+//! Who uses a device: the job that has it, and the users whose processes do. Also until when a CPU socket that needed
+//! its watts lends none.
 
 use litd_units::Nanos;
 

@@ -1,4 +1,5 @@
-//! Crowds: whose connections are counted together.
+//! Crowds: whose connections are counted together. Every job, Slurm's or a pod, has crowds of its own; a
+//! tenant (`tenant`), whose reports count together, is a user in all jobs, or in one pod.
 
 use crate::hooks::cgroup::Home;
 

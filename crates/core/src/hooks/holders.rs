@@ -1,4 +1,4 @@
-//! The owner of a GPU: which processes use it, as its driver tells, and of which users. A hook is let in only as a
+//! The users of a GPU: which processes use it, as its driver tells, and of which users. A hook is let in only as a
 //! process and user that the driver names. A GPU that several users' processes use is not steered.
 
 use std::collections::BTreeSet;

@@ -1,12 +1,12 @@
-//! Results of profilers on this node, by software.
+//! Results of profilers on this node, by stack (in the code and in files: `software`).
 //!
-//! A profiler that has done harm to a user's job stays off in that user's jobs, with that software, until an
-//! administrator forgets it. Once jobs of two of the node's own users, or of its root, have reported harm, it
-//! stays off in everybody's. A user's first use of a software is left to one job. Once a process of a user's has had
-//! `ENOUGH_SAMPLES` without a loss, the software is good for that user. The results are on disk, with what else was
+//! A profiler that has done harm to a user's job stays off in that user's jobs, with that stack, until an
+//! administrator forgets it. Once jobs of two of the node's own users, or of its root, have reported harm, it stays
+//! off in everybody's. A user's first use of a stack is left to one job. Once a process of a user's has had
+//! `ENOUGH_SAMPLES` without a loss, the stack is good for that user. The results are on disk, with what else was
 //! learned. Reports of one user change nothing for others, because anybody with a GPU can report anything; nor do
-//! reports of one pod, which can have any users ([`Tenant`]). An administrator's word counts for all: he brings
-//! results from other nodes (`litctl stacks import`).
+//! reports of a single pod, because a pod can have processes of any user id ([`Tenant`]). An administrator's word
+//! counts for all: he brings results from other nodes (`litctl stacks import`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,13 +38,13 @@ const ENOUGH_SAMPLES: u32 = 20;
 /// How many of those who reported are named.
 const NAMED: usize = 8;
 
-/// The longest name of a software, and the longest reason, in letters.
+/// The longest name of a stack, and the longest reason, in letters.
 const LONGEST: usize = 300;
 
 /// A profiler that is not used on this node any more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfilerOff {
-    /// The software: versions of torch, of CUDA or ROCm, and of the profiler's library.
+    /// The stack: versions of torch, of CUDA or ROCm, and of the profiler's library.
     pub software: String,
     /// The reason, in words, as a hook told it.
     pub reason: String,
@@ -118,7 +118,7 @@ impl ProfilerOff {
 /// A profiler that has passed its first use, and then has lost nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfilerGood {
-    /// The software, as in [`ProfilerOff`].
+    /// The stack, as in [`ProfilerOff`].
     pub software: String,
     /// When that was told last, in seconds since 1970.
     pub unix_seconds: f64,
@@ -156,11 +156,11 @@ pub struct Profilers {
     off: Vec<ProfilerOff>,
     /// Profilers that are good, the latest last.
     good: Vec<ProfilerGood>,
-    /// Results by user and software, until the next start.
+    /// Results by user and stack, until the next start.
     known: BTreeMap<(Tenant, String), Known>,
 }
 
-/// The software that a hook would profile with; `None` if it would not.
+/// The stack that a hook would profile with; `None` if it would not.
 fn software(hello: &Hello) -> Option<String> {
     let version = |name: &str| hello.versions.get(name).filter(|text| !text.is_empty());
     let library = version("profiler")?;
@@ -205,7 +205,7 @@ impl Profilers {
         &self.off
     }
 
-    /// Why this software is off for this user, if it is.
+    /// Why this stack is off for this user, if it is.
     fn off_for(&self, whose: &Tenant, software: &str) -> Option<&ProfilerOff> {
         let off = |off: &&ProfilerOff| off.software == software && off.is_for(whose);
         self.off.iter().find(off)

@@ -119,7 +119,7 @@ pub(crate) struct Session {
     /// Frames that came too fast, less those that were forgiven.
     too_fast: u32,
     dictionary: Dictionary,
-    /// The software that it would profile with.
+    /// The stack that it would profile with.
     profiler: Option<String>,
     /// The protocol that both speak, once it is welcome.
     protocol: u32,
@@ -244,13 +244,13 @@ impl Session {
         &mut self.dictionary
     }
 
-    /// The software that it would profile with, and the protocol that both speak.
+    /// The stack that it would profile with, and the protocol that both speak.
     pub fn profiler(&self) -> Option<(&str, u32)> {
         let software = self.profiler.as_deref()?;
         Some((software, self.protocol))
     }
 
-    /// It would profile with this software.
+    /// It would profile with this stack.
     pub fn would_profile_with(&mut self, software: String) {
         self.profiler = Some(software);
     }

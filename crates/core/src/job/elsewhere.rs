@@ -3,9 +3,9 @@
 //! Where this node waits, more power can't make the job faster here; but taking power from the GPUs that wait for
 //! this node's own straggler still saves energy. Where that is unknown, caps stay.
 //!
-//! Each sample gives two shares of its iteration: in one of them all GPUs here certainly do nothing but
-//! collectives with other nodes, in the other they possibly do. A wait for a slow network looks the same as a wait
-//! for a slow node, and is treated as one.
+//! Each sample gives two shares of its iteration: that in which all GPUs here certainly do nothing but collectives
+//! with other nodes, and that in which they possibly do nothing else. A wait for a slow network looks the same as a
+//! wait for a slow node, and is treated as one.
 
 use litd_policies::Policy;
 use litd_proto::{Class, Hello, Kernels};

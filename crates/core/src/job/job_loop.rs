@@ -1,4 +1,4 @@
-//! The loop of a job: what it asks of the job's devices, and why it does not where it does not.
+//! The loop of a job: what it asks of the job's devices or, if it asks nothing, why.
 
 use litd_policies::{
     CapVector, Config, Controller, Decision, Plan, PlanError, Policy, Sample, State, Why,
@@ -39,9 +39,9 @@ pub(crate) struct JobLoop {
     no_plan: Option<PlanError>,
     /// Why the job is not steered: one of its devices may not be moved.
     suspended: Option<String>,
-    /// Whether the learned distribution was looked for.
+    /// Whether learned caps were looked for.
     recalled: bool,
-    /// The learned distribution that was found.
+    /// The learned caps that were found.
     hinted: Option<(Key, Policy)>,
     /// Whether it has started from that.
     started: bool,
@@ -106,7 +106,7 @@ impl JobLoop {
         self.adjustments
     }
 
-    /// Whether it may look for a learned distribution: once for each plan.
+    /// Whether it may look for learned caps: once for each plan.
     pub fn may_recall(&mut self) -> bool {
         !std::mem::replace(&mut self.recalled, true)
     }
@@ -206,7 +206,7 @@ impl JobLoop {
         }
     }
 
-    /// The learned distribution that it has started from, if any; asked for once.
+    /// The learned caps that it has started from, if any; asked for once.
     pub fn started_from(&mut self) -> Option<(Key, Policy)> {
         let started = std::mem::take(&mut self.started);
         self.hinted.take_if(|_| started)

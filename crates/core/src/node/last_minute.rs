@@ -1,11 +1,12 @@
-//! What all devices together drew of late, for what a BMC tells of the whole node: its figure is an average over up to a
-//! minute, or that late. What it tells is therefore compared with the most that the devices drew in any second of that
-//! time: less would take what a job drew a moment ago, or draws in time with the readings, for what the rest of the node
-//! draws.
+//! What all devices together drew in the last minute, to find what the rest of the node draws.
 //!
-//! Where the devices' power varies, the rest is told as less than it is, by their peak less their mean. The node's budget
-//! is kept all the same: no device counts with more than its cap, so that nothing is left to vary once all draw what they
-//! may.
+//! A BMC's figure for the node is an average over up to a minute, or up to a minute old. The most that the devices drew
+//! in any second of that minute is subtracted from it: with less, power that a job drew a moment ago (or draws in step
+//! with the readings) would be taken for the rest's.
+//!
+//! If the devices' power varies, the rest comes out too small, by the difference between their peak and their mean.
+//! The node's budget is kept all the same: no device counts with more than its cap, so that nothing is left to vary
+//! once all draw what they may.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,5 @@
-//! Power of the node as a whole, as its BMC tells: the share of other consumers than GPUs, peaks and ramps before
-//! and while caps are steered, the watts left to the GPUs, and whether a power supply is short.
+//! Power of the node as a whole, as its BMC tells: the reserve (the power of all parts other than GPUs and CPUs), peaks
+//! and ramps before and while caps are steered, the watts left to the GPUs, and whether a power supply is short.
 //!
 //! The BMC's readings may be late, wrong or absent at any time, and nothing waits for them.
 

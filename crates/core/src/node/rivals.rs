@@ -1,6 +1,6 @@
-//! Rivals: other programs that set caps on this node, such as DCGM policies, NVIDIA DPS, Slurm prologs and BMCs.
-//! litd does not fight them. After one foreign change no cap of the node rises; after a second the node is only
-//! observed, until an administrator resumes it.
+//! Rivals: other programs that set caps on this node (foreign caps), such as DCGM policies, NVIDIA DPS, Slurm prologs
+//! and BMCs. litd does not fight them. After one foreign change no cap of the node rises; after a second the node is
+//! only observed, until an administrator resumes it.
 
 use litd_api::EventKind;
 use litd_units::{Nanos, Watts};

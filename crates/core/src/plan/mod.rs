@@ -1,4 +1,4 @@
-//! The plan: the target of every device, worked out from a plain [`View`] by [`plan`]. The function is pure and
+//! The plan: the target of every device, computed from a plain [`View`] by [`plan`]. The function is pure and
 //! total, so that it can be tried on any possible view.
 //!
 //! - [`view`]: the input;

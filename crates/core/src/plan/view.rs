@@ -1,4 +1,4 @@
-//! The plain values that targets are worked out from. They contain no clock: when something expires the view
+//! The plain values that targets are computed from. They contain no clock: when something expires the view
 //! changes.
 
 use litd_policies::{CapVector, Limits};

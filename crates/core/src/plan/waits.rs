@@ -1,5 +1,5 @@
 //! Restored caps that wait for other devices. A device that is to be lowered goes first, but no undo waits longer than
-//! [`PATIENCE`] for it: a device that fails keeps no other one from the cap found, unless a budget that is in force
+//! [`PATIENCE`] for it: so a device that fails does not keep the others from their caps found, unless a budget that is in force
 //! leaves no room.
 
 use litd_policies::Actuator;

@@ -1,5 +1,5 @@
 //! A litd that ended before this one was started, and may have died with caps or clocks changed: which caps and locks
-//! of its it may have asked for, and until when those may still come into force.
+//! it may have asked for last, and until when drivers may still carry those out.
 
 use litd_units::{Nanos, Watts};
 

@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     progress: PathBuf,
     /// A folder for the state that must survive a crash; it is created if missing
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "FOLDER")]
     state: PathBuf,
     /// How the job is asked for a checkpoint: file, or signal:NAME
     #[arg(long, value_name = "HOW", default_value = "file")]
@@ -67,7 +67,7 @@ pub struct Args {
     /// reported]
     #[arg(long, value_name = "HOURS", value_parser = input::hours)]
     hang_hours: Option<Seconds>,
-    /// The length of a window
+    /// The length of a window, in hours
     #[arg(long, value_name = "W", default_value = "1", value_parser = input::window)]
     window_hours: Seconds,
     /// K, the seconds that a switch takes; if recent switches took longer, their time counts

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "ITEM")]
     what: Option<String>,
     /// Write the page lit-silicon.md and its pictures there
-    #[arg(long, value_name = "DIR", conflicts_with = "what")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "what")]
     out: Option<PathBuf>,
 }
 

@@ -32,12 +32,12 @@ pub struct Args {
     /// The folder with data of Kareus's artifact, to whose frontiers a GPU was fitted
     #[arg(
         long,
-        value_name = "DIR",
+        value_name = "FOLDER",
         default_value = "../shared/planner/kareus-artifact"
     )]
     artifact: PathBuf,
     /// Write the page perseus.md and its pictures there
-    #[arg(long, value_name = "DIR", conflicts_with = "what")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "what")]
     out: Option<PathBuf>,
 }
 

@@ -37,7 +37,7 @@ pub struct Settings {
     pub iterations: usize,
     /// Iterations under the caps held at the end, at least.
     pub held: usize,
-    /// What net values are worked out with.
+    /// What net values are computed with.
     pub prices: Prices,
     /// What drivers tell of GPUs' power limits, on nodes of the family.
     pub bit: PowerBit,

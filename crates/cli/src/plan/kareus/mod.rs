@@ -65,24 +65,24 @@ pub struct Explored {
 #[command(after_help = S::EXAMPLES)]
 pub struct Args<S: Source> {
     /// The job: JSON with "model", whose keys are those of Hugging Face's config.json, and
-    /// "training"
+    /// "training" (keys: docs/kareus.md)
     #[arg(long, value_name = "JOB.json")]
     job: PathBuf,
     /// The GPU: JSON with sms; clocks (lowest and highest), stride (from a clock to the next) and
     /// least_clock (the lowest that is searched), in Hz; most_sms (for a communication); matrix_rate
-    /// (FLOP/s) and link_rate (bytes/s to another GPU) of its data sheet. The paper's A100 if not
-    /// given
+    /// (FLOP/s) and link_rate (bytes/s to another GPU) of its data sheet. (Results have clocks in MHz)
+    /// [default: the paper's A100]
     #[arg(long, value_name = "GPU.json")]
     gpu: Option<PathBuf>,
     /// SMs of communications in the baseline nanobatching, where the communication library chooses
     /// them
     #[arg(long, value_name = "SMS", default_value_t = 24)]
     library_sms: u32,
-    /// The unit of time, in ms
+    /// Times are rounded to multiples of this, in ms
     #[arg(long, value_name = "MS", default_value_t = 1.0, value_parser = positive)]
     unit: f64,
-    /// Show the plan with the least energy among those that take at most this time, in s; the
-    /// fastest plan if not given
+    /// Show the plan with the least energy among those that take at most this time, in s
+    /// [default: the fastest plan is shown]
     #[arg(long, value_name = "S", value_parser = positive, conflicts_with = "within_energy")]
     within_time: Option<f64>,
     /// Show the fastest plan among those that use at most this energy, in J
@@ -91,11 +91,12 @@ pub struct Args<S: Source> {
     /// Write every point of every frontier: method,time_s,energy_J
     #[arg(long, value_name = "OUT.csv")]
     csv: Option<PathBuf>,
-    /// Write pictures: the iteration's frontiers, and each searched partition's by pass
+    /// Write pictures: the iteration's frontiers, and for each searched partition the candidates that
+    /// each pass of the search found
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
     /// Write the plan for an engine to follow: JSON with clocks and partitions, or, where the name ends in .py, the
-    /// artifact's clocks (freqs_pipeline_1.py) or partitions (scheds_pipeline_1.py); may be given several times
+    /// artifact's clocks (freqs_pipeline_1.py) or partitions (scheds_pipeline_1.py); may be given more than once
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
     /// Make no plan: run the search with this many seeds, and report how much of the frontier of
