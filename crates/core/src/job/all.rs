@@ -183,9 +183,9 @@ mod tests {
 
     #[test]
     fn a_job_ends_once() {
-        let mut jobs = jobs(&["a"]);
+        let mut jobs = jobs(&["a", "b"]);
         assert!(jobs.ends("a").is_some() && jobs.ends("a").is_none());
-        assert_eq!(jobs.len(), 0);
+        assert_eq!(jobs.names(), ["b"]);
     }
 
     #[test]
