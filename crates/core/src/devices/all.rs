@@ -465,11 +465,11 @@ pub(crate) mod tests {
             devices.get_mut(device).unwrap().found = Some(Watts(700.0));
         }
         let why = devices.unjudged().unwrap();
-        assert!(why.contains("gpu1 does not say what its cap is;"), "{why}");
+        assert!(why.contains("gpu1 reports no usable cap;"), "{why}");
         devices.get_mut(2).unwrap().device.range = Range::NEVER_TOLD;
         let why = devices.unjudged().unwrap();
         assert!(
-            why.contains("gpu1 does not say what its cap may be;"),
+            why.contains("gpu1 reports no usable range of caps;"),
             "{why}"
         );
         devices
