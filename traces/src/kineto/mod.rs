@@ -8,7 +8,9 @@ mod flows;
 #[cfg(feature = "recorded")]
 mod recorded;
 
+#[cfg(all(feature = "recorded", not(feature = "formats")))]
+pub(crate) use recorded::read_chosen;
+#[cfg(feature = "formats")]
+pub(crate) use recorded::read_source;
 #[cfg(feature = "recorded")]
 pub use recorded::{read, read_file};
-#[cfg(feature = "recorded")]
-pub(crate) use recorded::{read_chosen, read_source};
