@@ -126,10 +126,13 @@ impl Rounds {
         &self.course
     }
 
-    /// Whether a trace is due.
+    /// Since when a trace is due; `None`: none is.
     #[must_use]
-    pub fn is_due(&self, now: Nanos) -> bool {
-        matches!(self.course, Course::Rests { until } if now >= until)
+    pub fn due(&self, now: Nanos) -> Option<Nanos> {
+        match self.course {
+            Course::Rests { until } if now >= until => Some(until),
+            Course::Rests { .. } | Course::Records { .. } | Course::Over(_) => None,
+        }
     }
 
     /// How much the next trace is to hold; of processes that step no optimizers it begins then.

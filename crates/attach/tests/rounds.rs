@@ -23,13 +23,14 @@ fn rounds() -> Rounds {
 #[test]
 fn a_trace_is_due_at_once_and_then_after_each_period() {
     let mut rounds = rounds();
-    assert!(rounds.is_due(Nanos(0)));
+    assert!(rounds.due(Nanos(0)).is_some());
     rounds.begin(Nanos(0));
-    assert!(!rounds.is_due(seconds(1e6)));
+    assert!(rounds.due(seconds(1e6)).is_none());
     rounds.hear(seconds(10.0), seconds(100.0), seconds(0.1), 3);
-    assert!(!rounds.is_due(seconds(69.0)) && rounds.is_due(seconds(70.0)));
+    assert!(rounds.due(seconds(69.0)).is_none() && rounds.due(seconds(70.0)).is_some());
+    assert_eq!(rounds.due(seconds(99.0)), Some(seconds(70.0)));
     rounds.put_off(seconds(70.0));
-    assert!(!rounds.is_due(seconds(79.0)) && rounds.is_due(seconds(80.0)));
+    assert!(rounds.due(seconds(79.0)).is_none() && rounds.due(seconds(80.0)).is_some());
 }
 
 #[test]
@@ -52,18 +53,18 @@ fn a_job_whose_traces_fail_is_asked_less_and_less_and_then_no_more() {
     let mut rounds = rounds();
     let mut now = Nanos(0);
     for failed in 1..PATIENCE {
-        assert!(rounds.is_due(now));
+        assert!(rounds.due(now).is_some());
         rounds.begin(now);
         assert_eq!(rounds.fail(now, true), None);
         let later = now + Nanos(EVERY.0 << failed);
-        assert!(!rounds.is_due(later - Nanos(1)));
+        assert!(rounds.due(later - Nanos(1)).is_none());
         now = later;
     }
     assert_eq!(rounds.window(0).milliseconds, LONGEST);
     assert_eq!(rounds.fail(now, false), Some(WhyOver::Fails));
     rounds.put_off(now);
     rounds.begin(now);
-    assert!(!rounds.is_due(Nanos(i64::MAX)));
+    assert!(rounds.due(Nanos(i64::MAX)).is_none());
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! What may take long, or for ever: reading environments of processes, and the files that processes write. Each errand
 //! has a thread of its own, and the loop waits for none.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -34,8 +34,9 @@ const LATE: Duration = Duration::from_secs(30);
 /// The node's clock may be set by so much while a trace is recorded.
 const SLACK: Nanos = Nanos(2_000_000_000);
 
-/// The most errands at a time, with those that hang.
-const MOST: usize = 8;
+/// The most errands at a time, with those that hang: a file system of a job's own may keep a thread for ever. Of each
+/// user there is one, so that nobody takes all places.
+const MOST: usize = 4;
 
 /// A trace that a process was asked for.
 #[derive(Debug, Clone)]
@@ -107,7 +108,8 @@ impl From<String> for Failure {
 pub(super) struct Errands {
     proc: PathBuf,
     out: Sender<(u64, Outcome)>,
-    running: Arc<AtomicUsize>,
+    /// The users whose errands are under way.
+    running: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 impl Errands {
@@ -119,36 +121,48 @@ impl Errands {
         }
     }
 
-    /// Starts an errand, whose outcome comes with this number; false where too many are under way or hang.
-    pub fn start(&self, number: u64, errand: Errand) -> bool {
-        if self.running.load(Ordering::Relaxed) >= MOST {
+    /// Starts an errand in processes of this user's, whose outcome comes with this number; false where one of his, or
+    /// too many, are under way or hang.
+    pub fn start(&self, number: u64, user: u32, errand: Errand) -> bool {
+        let mut running = users(&self.running);
+        if running.len() >= MOST || !running.insert(user) {
             return false;
         }
+        drop(running);
         let (proc, out, running) = (self.proc.clone(), self.out.clone(), self.running.clone());
-        running.fetch_add(1, Ordering::Relaxed);
         let work = move || {
-            match errand {
-                Errand::Places(pids) => {
-                    let place = |&pid: &u32| Environment::of(&proc, pid)?.place();
-                    let places = pids.iter().map(place).collect();
-                    // Nobody listens any more once litd ends.
-                    let _ = out.send((number, Outcome::Places(places)));
-                }
-                Errand::Traces { files, patience } => {
-                    let mut traces = Traces::new(&proc, &files);
-                    let sample = traces.sample(patience);
-                    let _ = out.send((number, Outcome::Traces(sample)));
-                    traces.remove_late();
-                }
-            }
-            running.fetch_sub(1, Ordering::Relaxed);
+            run(&proc, number, errand, &out);
+            users(&running).remove(&user);
         };
         let thread = thread::Builder::new().name("kineto-read".into());
         let started = thread.stack_size(512 * 1024).spawn(work).is_ok();
         if !started {
-            self.running.fetch_sub(1, Ordering::Relaxed);
+            users(&self.running).remove(&user);
         }
         started
+    }
+}
+
+/// The users, for a moment.
+fn users(running: &Mutex<BTreeSet<u32>>) -> MutexGuard<'_, BTreeSet<u32>> {
+    // No thread panics while it holds this lock.
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(proc: &Path, number: u64, errand: Errand, out: &Sender<(u64, Outcome)>) {
+    // Nobody listens any more once litd ends.
+    match errand {
+        Errand::Places(pids) => {
+            let place = |&pid: &u32| Environment::of(proc, pid)?.place();
+            let places = pids.iter().map(place).collect();
+            let _ = out.send((number, Outcome::Places(places)));
+        }
+        Errand::Traces { files, patience } => {
+            let mut traces = Traces::new(proc, &files);
+            let sample = traces.sample(patience);
+            let _ = out.send((number, Outcome::Traces(sample)));
+            traces.remove_late();
+        }
     }
 }
 
@@ -507,5 +521,31 @@ mod tests {
         let why = files.sample().unwrap_err();
         assert!(why.contains("has ended before it wrote a trace"), "{why}");
         assert!(began.elapsed() < SOON);
+    }
+
+    #[test]
+    fn an_errand_that_hangs_keeps_nobody_else_from_his() {
+        let (out, outcomes) = std::sync::mpsc::channel();
+        let errands = Errands::new(Path::new("/proc"), out);
+        let forever = || Errand::Traces {
+            files: Files::new().wished,
+            patience: Duration::from_secs(3600),
+        };
+        assert!(errands.start(1, 1000, forever()));
+        assert!(
+            !errands.start(2, 1000, Errand::Places(vec![1])),
+            "one of each user"
+        );
+        assert!(errands.start(3, 1001, Errand::Places(vec![1])));
+        assert_eq!(outcomes.recv().unwrap().0, 3);
+        // Its thread has to end, too.
+        while !errands.start(4, 1001, forever()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(errands.start(5, 1002, forever()) && errands.start(6, 1003, forever()));
+        assert!(
+            !errands.start(7, 1004, Errand::Places(vec![1])),
+            "four of all"
+        );
     }
 }

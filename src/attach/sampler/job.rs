@@ -79,7 +79,7 @@ pub(super) enum Stage {
     /// Each rank has said hello to the core.
     Joins { ranks: Vec<Rank>, since: Nanos },
     /// The job is sampled.
-    Samples(Sampling),
+    Samples(Box<Sampling>),
     /// The job is left alone for a while.
     Rests { until: Nanos, why: String },
 }
@@ -170,7 +170,7 @@ impl Stage {
                     Some(why) => self.part(hub, now, &why, false),
                     None if ranks.iter().all(|it| it.is_in) => {
                         told.ranks = mem::take(ranks);
-                        *self = Self::Samples(told);
+                        *self = Self::Samples(Box::new(told));
                     }
                     None => {}
                 }
@@ -238,10 +238,10 @@ impl Sampling {
         None
     }
 
-    /// Whether a trace is due, and permitted.
-    pub fn is_due(&self, now: Nanos) -> bool {
+    /// Since when a trace is due, if one is and is permitted.
+    pub fn due(&self, now: Nanos) -> Option<Nanos> {
         let may = !matches!(self.profiling, Profiling::Off | Profiling::Wait);
-        may && self.wish.is_none() && self.rounds.is_due(now)
+        self.rounds.due(now).filter(|_| may && self.wish.is_none())
     }
 
     /// Whether a sample would count now: caps have settled, and the loop wants some.

@@ -9,7 +9,7 @@
 mod errand;
 mod job;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -33,8 +33,10 @@ use job::{Member, Rank, Stage, Wish};
 /// How often to look.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How often drivers are asked who uses their GPUs, while a job's processes are not placed.
+/// After this drivers are asked again who uses their GPUs, while a job's processes are not placed; and so often it is
+/// after twice the time, while the same processes use none.
 const HOLDERS: Nanos = Nanos(10_000_000_000);
+const DOUBLINGS: u32 = 6;
 
 /// How long a process may take to fetch a wish, and to write what it has recorded.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -55,6 +57,8 @@ const PROFILER: &str = "Kineto on demand";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     uid: u32,
+    /// The user with whose processes they are counted: theirs, or the one to whom that is subordinate.
+    owner: u32,
     home: Option<String>,
     /// The process that started them.
     parent: i32,
@@ -64,6 +68,7 @@ impl Key {
     fn of(client: &Client) -> Self {
         Self {
             uid: client.sender.uid,
+            owner: client.looked.owner,
             home: client.looked.job.clone(),
             parent: client.looked.parent,
         }
@@ -75,6 +80,32 @@ impl Key {
 struct Job {
     number: u64,
     stage: Stage,
+}
+
+/// When drivers were asked who uses their GPUs.
+#[derive(Debug, Default)]
+struct Asked {
+    last: Option<Nanos>,
+    /// For these processes.
+    pids: BTreeSet<u32>,
+    times: u32,
+}
+
+impl Asked {
+    /// Whether they are to be asked now, for these processes.
+    fn is_time(&mut self, now: Nanos, pids: BTreeSet<u32>) -> bool {
+        if !pids.is_subset(&self.pids) {
+            self.times = 0;
+        }
+        let wait = Nanos(HOLDERS.0 << self.times.min(DOUBLINGS));
+        let is_time = !pids.is_empty() && self.last.is_none_or(|then| now >= then + wait);
+        if is_time {
+            self.last = Some(now);
+            self.times = self.times.saturating_add(1);
+        }
+        self.pids = pids;
+        is_time
+    }
 }
 
 /// Samples jobs without a hook.
@@ -91,7 +122,7 @@ pub(super) struct Sampler {
     last: u64,
     /// The traces that are waited for, and until when.
     recording: Option<(u64, Instant)>,
-    asked: Option<Nanos>,
+    asked: Asked,
 }
 
 impl Sampler {
@@ -107,7 +138,7 @@ impl Sampler {
             jobs: BTreeMap::new(),
             last: 0,
             recording: None,
-            asked: None,
+            asked: Asked::default(),
         }
     }
 
@@ -181,17 +212,19 @@ impl Sampler {
     /// `Gathers` -> `Places`, once at least two of a job's processes use one GPU each.
     fn gather(&mut self, hub: &mut Hub, now: Nanos) {
         let clients = self.wishes.clients();
-        let mut wants_holders = false;
+        let mut gathering = BTreeSet::new();
         let mut found = Vec::new();
         for (key, job) in &mut self.jobs {
             let Stage::Gathers { why } = &mut job.stage else {
                 continue;
             };
             let own = clients.iter().filter(|it| Key::of(it) == *key);
-            let (mut members, mut several, mut hooked) = (Vec::new(), None, false);
+            let (mut members, mut several) = (Vec::new(), None);
+            let (mut hooked, mut pids) = (false, BTreeSet::new());
             for client in own {
                 let pid = client.sender.pid;
                 hooked |= hub.has_hook(pid);
+                pids.insert(pid);
                 let peer = Peer {
                     pid,
                     uid: client.sender.uid,
@@ -213,7 +246,7 @@ impl Sampler {
                 *why = HOOKED.to_owned();
                 continue;
             }
-            wants_holders = true;
+            gathering.append(&mut pids);
             match several {
                 Some(pid) => *why = format!("process {pid} uses several GPUs, and a rank has one"),
                 None if members.len() < 2 => {
@@ -222,14 +255,13 @@ impl Sampler {
                 None => found.push((key.clone(), members)),
             }
         }
-        if wants_holders && self.asked.is_none_or(|then| now >= then + HOLDERS) {
-            self.asked = Some(now);
+        if self.asked.is_time(now, gathering) {
             hub.look_for_holders();
         }
         for (key, members) in found {
             let errand = self.number();
             let pids = members.iter().map(|it| it.pid).collect();
-            if self.errands.start(errand, Errand::Places(pids))
+            if self.errands.start(errand, key.owner, Errand::Places(pids))
                 && let Some(job) = self.jobs.get_mut(&key)
             {
                 job.stage = Stage::Places { errand, members };
@@ -300,11 +332,15 @@ impl Sampler {
             return;
         }
         let errand = self.last + 1;
-        let due = self.jobs.values_mut().find_map(|job| match &mut job.stage {
-            Stage::Samples(sampling) if sampling.is_due(now) => Some(sampling),
-            _ => None,
-        });
-        let Some(sampling) = due else {
+        // The one that has waited longest: with many jobs a period is too short for all.
+        let samplings = self
+            .jobs
+            .iter_mut()
+            .filter_map(|(key, job)| match &mut job.stage {
+                Stage::Samples(sampling) => Some((sampling.due(now)?, key.owner, sampling)),
+                _ => None,
+            });
+        let Some((_, owner, sampling)) = samplings.min_by_key(|it| it.0) else {
             return;
         };
         let start = u64::try_from((since_1970() + START).0 / 1_000_000).unwrap_or(0);
@@ -341,7 +377,7 @@ impl Sampler {
         let patience = PATIENCE + Duration::from_nanos(waits);
         if !self
             .errands
-            .start(errand, Errand::Traces { files, patience })
+            .start(errand, owner, Errand::Traces { files, patience })
         {
             self.wishes.end(tickets);
             return sampling.rounds.put_off(now);

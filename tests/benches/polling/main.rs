@@ -2,7 +2,12 @@
 //! 1,000 sockets that each ask every 5 s. `cargo bench --bench polling`, for half a minute, as root. Whatever else runs
 //! on the machine shows in the figure.
 
-#[allow(dead_code)]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "it is the tests' client"
+)]
 #[path = "../../whole/attach/client.rs"]
 mod client;
 #[path = "../common/measured.rs"]
