@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use litd_api::{EventKind, JobState, JobStatus, Traceable};
+use litd_api::{Command, EventKind, JobState, JobStatus, Traceable};
 use litd_sim::kineto::{Marks, write_marked};
 use litd_traces::Timeline;
-use litd_units::{Millis, Nanos};
+use litd_units::{Millis, Nanos, Watts};
 
 use super::client::rank;
 use super::{Namespace, ON, alone};
@@ -274,6 +274,35 @@ fn iterations_without_marks_are_found_by_their_kernels() {
     assert!((told.0 / length.0 - 1.0).abs() < 0.05, "{told} of {length}");
     assert!(job.samples >= 1, "{job:#?}");
     assert_eq!(node.moved(), 0);
+}
+
+/// What was recorded while caps moved is of neither the old caps nor the new ones.
+#[test]
+fn a_trace_during_which_a_cap_was_set_is_no_sample() {
+    let Some(mut node) = Node::new("observe") else {
+        return;
+    };
+    node.sample(Marks::Optimizer);
+    let (samples, before) = (node.samples(), node.job().unwrap());
+    let files = node.told();
+    let watts = Watts(690.0);
+    let device = "gpu3".to_owned();
+    node.stand.rig.ledger().permit_found();
+    node.stand.command(&Command::SetCap { device, watts });
+    for (file, timeline) in files.iter().zip(node.recorded()) {
+        write(file, &timeline, Marks::Optimizer);
+    }
+    // The iterations' times are told all the same.
+    let iteration = |job: &JobStatus| job.ranks[0].iteration;
+    node.wait("its iterations", |node| {
+        node.job()
+            .is_some_and(|it| iteration(&it) > iteration(&before))
+    });
+    node.stand.finish();
+    assert_eq!(
+        (node.samples(), node.job().unwrap().samples),
+        (samples, before.samples)
+    );
 }
 
 /// Each is one error, and nothing is steered by it.
