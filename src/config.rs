@@ -495,6 +495,18 @@ mod tests {
                 "litd.toml:2: audit.directory is \"log\"",
             ),
             ("[audit]\nfiles = 0", "litd.toml:2: audit.files is 0;"),
+            (
+                "[attach]\nkineto_samples = true",
+                "litd.toml:2: attach.kineto_samples = true needs attach.kineto = true",
+            ),
+            (
+                "[attach]\nkineto = true\nkineto_samples = true\nkineto_every_seconds = 61",
+                "litd.toml:4: attach.kineto_every_seconds is 61; it must be at most half",
+            ),
+            (
+                "[attach]\nkineto_every_seconds = 1",
+                "litd.toml:2: attach.kineto_every_seconds is 1;",
+            ),
             ("mode = \"on\"\n[caps\n", "litd.toml:2: "),
             (
                 "[caps]\ngpu_floor = 1\ngpu_floor = 2",

@@ -516,8 +516,12 @@ impl Sockets {
         for told in self.attach.said() {
             hub.borrow_mut().handle(Event::Outside(told));
         }
-        hub.borrow_mut().set_wishes(self.attach.wishes(shell));
+        let wishes = self.attach.wishes(shell);
+        hub.borrow_mut().set_wishes(wishes.clone());
         self.attach.serve();
+        if let Some(sampler) = Attach::sampler(wishes, shell, hub) {
+            spawn_local(sampler);
+        }
         let by_path = vec![self.ingest.clone(), self.control.clone()];
         spawn_local(keep_reached(by_path.clone(), hub.clone()));
         let sessions = config.core.limits.sessions;

@@ -2,6 +2,8 @@
 //! only between two `await`s, so that there is no queue in front of the core: a hook whose frame is not taken yet
 //! finds its socket full.
 
+mod guests;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
@@ -11,12 +13,13 @@ use std::time::Duration;
 use litd_api::{Command, Done, Events, Problem, Stacks, Status, Trials};
 use litd_core::baseline::Lower;
 use litd_core::{
-    AboveSafe, Core, Crowd, DeviceId, Effect, Event, Home, Owners, Peer, Progress, Reply, SessionId,
+    AboveSafe, Core, Crowd, DeviceId, Effect, Event, Home, Operation, Owners, Peer, Progress,
+    Reply, SessionId,
 };
 use litd_units::{Nanos, Watts};
 use tokio::sync::Notify;
 
-use crate::attach::Wishes;
+use crate::attach::{Guests, Wishes};
 use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -60,6 +63,10 @@ pub struct Hub {
     configuration: String,
     stopped: bool,
     wishes: Option<Rc<Wishes>>,
+    /// Ranks without a hook; `None` where litd samples none.
+    guests: Option<Guests>,
+    /// When each device was told to hold another cap.
+    told: HashMap<DeviceId, Nanos>,
     progress: Rc<Notify>,
     end: Rc<Notify>,
     changed: Rc<Notify>,
@@ -106,6 +113,8 @@ impl Hub {
             configuration,
             stopped: false,
             wishes: None,
+            guests: None,
+            told: HashMap::new(),
             progress: Rc::new(Notify::new()),
             end: Rc::new(Notify::new()),
             changed: Rc::new(Notify::new()),
@@ -163,8 +172,8 @@ impl Hub {
 
     /// A hook connected. Each call needs one of [`Hub::leave`] later.
     pub fn join(&mut self, session: Rc<Session>, peer: Peer, home: Option<Home>) -> SessionId {
-        self.last_session += 1;
-        let id = SessionId(self.last_session);
+        let id = self.next_session();
+        self.meet_hook(id, peer.pid);
         let doubt = session.doubt();
         self.sessions.insert(id, session);
         self.handle(Event::Connected {
@@ -176,6 +185,11 @@ impl Hub {
             self.handle(Event::Doubted { session: id, doubt });
         }
         id
+    }
+
+    fn next_session(&mut self) -> SessionId {
+        self.last_session += 1;
+        SessionId(self.last_session)
     }
 
     /// A hook sent a frame.
@@ -257,6 +271,9 @@ impl Hub {
     /// A hook's connection has ended.
     pub fn leave(&mut self, session: SessionId) {
         if self.sessions.remove(&session).is_some() {
+            if let Some(guests) = &mut self.guests {
+                guests.part_from_hook(session);
+            }
             self.handle(Event::Disconnected { session });
         }
     }
@@ -276,7 +293,8 @@ impl Hub {
     fn look_at_processes(&mut self) {
         let sessions = self.sessions.iter();
         let doubted = sessions.filter_map(|(&id, session)| Some((id, session.doubt()?)));
-        for (session, doubt) in doubted.collect::<Vec<_>>() {
+        let guests = self.guests.iter().flat_map(Guests::doubts);
+        for (session, doubt) in doubted.chain(guests).collect::<Vec<_>>() {
             self.handle(Event::Doubted { session, doubt });
         }
     }
@@ -333,6 +351,9 @@ impl Hub {
         let mut status = self.core.status();
         status.hostname.clone_from(&self.hostname);
         status.build.configuration.clone_from(&self.configuration);
+        if let Some(wishes) = &self.wishes {
+            wishes.add_to(&mut status.jobs);
+        }
         status
     }
 
@@ -485,14 +506,23 @@ impl Hub {
                         && (session.is_refused_in_words() || self.core.is_attached(id))
                     {
                         session.send(&bytes);
+                    } else if let Some(guests) = &mut self.guests {
+                        guests.send(id, &bytes);
                     }
                 }
                 Effect::Close { session } => {
                     if let Some(session) = self.sessions.get(&session) {
                         session.close();
+                    } else if let Some(guests) = &mut self.guests {
+                        guests.close(session);
                     }
                 }
-                Effect::Device { device, operation } => self.devices.submit(device, operation),
+                Effect::Device { device, operation } => {
+                    if let Operation::Set(_) = operation {
+                        self.told.insert(device, self.clock.now());
+                    }
+                    self.devices.submit(device, operation);
+                }
                 Effect::Baseline(baseline) => {
                     if let Some(note) = &mut self.hold {
                         note.follow(matches!(baseline.lower, Lower::ForGood(_)));

@@ -12,7 +12,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -229,6 +230,21 @@ impl Processes {
         last.parse().ok()
     }
 
+    /// The job that a scheduler has put the process with that id into, if it is the one that began then; `None`: it is not there any more.
+    #[must_use]
+    pub fn home_since(&self, pid: u32, at: u64) -> Option<Option<Home>> {
+        let of_it = self.proc.join(pid.to_string());
+        let home = home::of(&of_it);
+        let home = home.filter(|home| self.own.as_ref() != Some(home));
+        (began(&of_it.join("stat")) == Some(at)).then_some(home)
+    }
+
+    /// The process that has started a process.
+    #[must_use]
+    pub fn parent(&self, pid: u32) -> Option<i32> {
+        Stat::read(&self.proc.join(pid.to_string()).join("stat")).map(|it| it.parent)
+    }
+
     /// The job that a scheduler has put a process into; `None` where the process may be another one.
     #[must_use]
     pub fn home(&self, process: &Process, pid: u32) -> Option<Home> {
@@ -278,6 +294,20 @@ impl Stat {
     #[must_use]
     pub fn of(pid: impl fmt::Display) -> Option<Self> {
         Self::read(Path::new(&format!("/proc/{pid}/stat")))
+    }
+}
+
+/// A process's root directory, if the process with that id is the one that began then; `None`: it is not.
+///
+/// # Errors
+/// The root can't be opened.
+pub fn root(proc: &Path, pid: u32, at: u64) -> io::Result<Option<File>> {
+    let of_it = proc.join(pid.to_string());
+    let root = File::open(of_it.join("root"));
+    // Checked after opening: while the process lives no other has its id.
+    match began(&of_it.join("stat")) == Some(at) {
+        true => root.map(Some),
+        false => Ok(None),
     }
 }
 

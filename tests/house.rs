@@ -66,6 +66,7 @@ const ARROWS: [(&str, &[&str]); 33] = [
             "litd-power",
             "litd-proto",
             "litd-qualify",
+            "litd-traces",
             "litd-units",
         ],
     ),

@@ -1,13 +1,14 @@
 //! `litctl trace`: traces of processes whose scripts know nothing of litd, taken by hand.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd::process::Stat;
-use litd_api::{TraceStage, TraceWish, Traceable, WishedTrace};
+use litd::attach::Environment;
+use litd::process::{self, Stat};
+use litd_api::{SampledJob, TraceStage, TraceWish, Traceable, WishedTrace};
 use litd_files::{Beneath, NotTaken};
 use litd_units::count;
 use serde::Serialize;
@@ -65,12 +66,6 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// The longest trace that is moved, in bytes.
 const LONGEST: u64 = 8 << 30;
-
-/// Variables that tell a process's rank: of torchrun, of mpirun, of srun.
-const LAUNCHERS: [&str; 3] = ["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
-
-/// How much of a process's environment is read, in bytes.
-const LONGEST_ENVIRONMENT: u64 = 1 << 20;
 
 /// A trace that was moved.
 #[derive(Serialize)]
@@ -144,6 +139,9 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
             process.pid, process.uid
         );
     }
+    for sampled in &traceable.sampled {
+        text += &sampled_job(sampled);
+    }
     let impostors = traceable.datagrams.impostors;
     if impostors > 0 {
         let many = count(usize::try_from(impostors).unwrap_or(usize::MAX), "request");
@@ -162,6 +160,14 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
                  later)\n";
     }
     output::text(&text)
+}
+
+/// A job that litd samples by such traces.
+fn sampled_job(sampled: &SampledJob) -> String {
+    let name = sampled.job.as_deref().or(sampled.home.as_deref());
+    let name = name.unwrap_or("no name");
+    let (uid, text, every) = (sampled.uid, &sampled.text, sampled.every_seconds);
+    format!("job {name} of user {uid}, by a trace every {every:.0} s: {text}\n")
 }
 
 fn tell(report: &Report, json: bool) -> Outcome {
@@ -231,19 +237,9 @@ fn take(trace: &WishedTrace, into: &Path, deadline: Instant) -> Result<Taken, St
     })
 }
 
-/// The rank that its launcher has given a process, by its environment: `litctl analyze` reads ranks from files' names.
+/// The rank that its launcher has given a process: `litctl analyze` reads ranks from files' names.
 fn rank_of(pid: u32) -> Option<u32> {
-    let mut environment = Vec::new();
-    let file = File::open(format!("/proc/{pid}/environ")).ok()?;
-    file.take(LONGEST_ENVIRONMENT)
-        .read_to_end(&mut environment)
-        .ok()?;
-    LAUNCHERS.iter().find_map(|name| {
-        let mut variables = environment.split(|&byte| byte == 0);
-        let value =
-            variables.find_map(|it| it.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
-        std::str::from_utf8(value).ok()?.parse().ok()
-    })
+    Environment::of(Path::new("/proc"), pid)?.rank()
 }
 
 fn copy(file: &Beneath, to: &Path) -> Result<u64, NotTaken> {
@@ -256,14 +252,13 @@ fn copy(file: &Beneath, to: &Path) -> Result<u64, NotTaken> {
 /// The process's root, if the process is the one that was asked.
 fn root_of(trace: &WishedTrace) -> Result<File, String> {
     let path = format!("/proc/{}/root", trace.pid);
-    let root = File::open(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => format!(
+    match process::root(Path::new("/proc"), trace.pid, trace.began) {
+        Ok(Some(root)) => Ok(root),
+        Ok(None) => Err("has ended".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(format!(
             "{path}: only root or the process's user can reach its files; the trace will be {path}{}",
             trace.file
-        ),
-        _ => format!("{path}: {error}"),
-    })?;
-    // Checked after opening: while the process lives no other has its id.
-    let is_it = Stat::of(trace.pid).is_some_and(|it| it.began == trace.began);
-    is_it.then_some(root).ok_or_else(|| "has ended".to_owned())
+        )),
+        Err(error) => Err(format!("{path}: {error}")),
+    }
 }

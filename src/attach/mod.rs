@@ -4,11 +4,16 @@
 //!
 //! - `socket`: the sockets and their threads, which do nothing but answer;
 //! - `wishes`: traces on demand that an administrator requests (`litctl trace`);
-//! - `names`: which process holds the name `dynolog`, if litd can't have it.
+//! - `names`: which process holds the name `dynolog`, if litd can't have it;
+//! - `sampler`: jobs without a hook that are observed and steered by such traces, and `guests`, their ranks;
+//! - `launcher`: the rank that a launcher has given a process.
 //!
 //! A request for a trace is put on a list (`Desk`), which the threads and the loop share.
 
+mod guests;
+mod launcher;
 mod names;
+mod sampler;
 mod socket;
 mod wishes;
 
@@ -21,7 +26,11 @@ use litd_units::Nanos;
 
 use crate::clock::Clock;
 use crate::config::Shell;
+use crate::hub::Shared;
 use crate::owners;
+pub use guests::{Guests, Newcomer};
+pub use launcher::Environment;
+use sampler::Sampler;
 use socket::Socket;
 pub use wishes::Wishes;
 
@@ -106,5 +115,20 @@ impl Attach {
         let desks = self.desks.clone()?;
         let folder = shell.attach.traces.clone();
         Some(Rc::new(Wishes::new(desks, folder, self.said.clone())))
+    }
+
+    /// Samples jobs without a hook for ever, where the administrator has turned that on.
+    #[must_use]
+    pub fn sampler(
+        wishes: Option<Rc<Wishes>>,
+        shell: &Shell,
+        hub: &Shared,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let attach = &shell.attach;
+        let wishes = wishes.filter(|_| attach.kineto_samples)?;
+        let every = Nanos((attach.kineto_every_seconds * 1e9) as i64);
+        hub.borrow_mut().expect_guests();
+        let sampler = Sampler::new(wishes, &shell.hardware.proc, every);
+        Some(sampler.serve(hub.clone()))
     }
 }

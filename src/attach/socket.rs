@@ -267,12 +267,14 @@ impl Socket {
         let own = processes.own_id(pid)?;
         // A process that lives now lived while procfs was read: the job is told only then.
         let home = processes.home(&process, pid);
+        let parent = processes.parent(pid)?;
         process.doubt().is_none().then_some(())?;
         Some(Looked {
             own,
             began: process.began()?,
             owner: self.owners.owner(sender.uid),
             job: home.map(|home| home.as_str().to_owned()),
+            parent,
         })
     }
 

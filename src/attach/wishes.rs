@@ -1,14 +1,15 @@
 //! Traces on demand that an administrator requests (`litctl trace`).
 
+use std::cell::RefCell;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 
 use litd_api::{
-    Datagrams, Problem, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace,
-    WishedTraces,
+    Datagrams, JobStatus, Problem, SampledJob, TraceStage, TraceWish, Traceable, TraceableProcess,
+    WishedTrace, WishedTraces,
 };
-use litd_attach::{Client, Counts, Stage, Trace, Window};
+use litd_attach::{Client, Counts, NoWish, Stage, Ticket, Trace, Window};
 
 use super::{Desks, now};
 
@@ -29,6 +30,8 @@ pub struct Wishes {
     /// Where processes write, as each one has it.
     folder: PathBuf,
     troubles: Vec<String>,
+    /// Jobs that litd samples, as far as it has come with each.
+    sampled: RefCell<Vec<SampledJob>>,
 }
 
 impl Wishes {
@@ -37,6 +40,47 @@ impl Wishes {
             desks,
             folder,
             troubles,
+            sampled: RefCell::default(),
+        }
+    }
+
+    /// The processes that ask now.
+    pub(super) fn clients(&self) -> Vec<Client> {
+        let mut desk = self.desks.desk();
+        desk.forget_gone(now());
+        desk.clients().cloned().collect()
+    }
+
+    /// Wishes for a trace of one process.
+    ///
+    /// # Errors
+    /// The process can't be told now.
+    pub(super) fn want(&self, pid: u32, trace: &Trace) -> Result<Ticket, NoWish> {
+        self.desks.desk().want(now(), pid, trace)
+    }
+
+    /// These traces are wished for no more.
+    pub(super) fn end(&self, tickets: impl IntoIterator<Item = (u32, Ticket)>) {
+        let mut desk = self.desks.desk();
+        for (pid, ticket) in tickets {
+            desk.end(pid, ticket);
+        }
+    }
+
+    /// From now on this is shown of the jobs that litd samples.
+    pub(super) fn show(&self, sampled: Vec<SampledJob>) {
+        self.sampled.replace(sampled);
+    }
+
+    /// Says in the status of jobs which of them are measured by traces on demand.
+    pub fn add_to(&self, jobs: &mut [JobStatus]) {
+        for sampled in self.sampled.borrow().iter() {
+            let of_it = |job: &&mut JobStatus| sampled.job.as_deref() == Some(&job.name);
+            if let Some(job) = jobs.iter_mut().find(of_it) {
+                let every = sampled.every_seconds;
+                let how = format!("Kineto on demand, every {every:.0} s; {}", sampled.text);
+                job.measured = Some(how);
+            }
         }
     }
 
@@ -50,6 +94,7 @@ impl Wishes {
             troubles: self.troubles.clone(),
             processes: desk.clients().map(process).collect(),
             datagrams: datagrams(desk.counts()),
+            sampled: self.sampled.borrow().clone(),
         }
     }
 
@@ -64,6 +109,7 @@ impl Wishes {
             iterations: wish.iterations,
             roundup: wish.iterations.saturating_mul(APART).max(1),
             milliseconds: wish.milliseconds,
+            start: None,
         };
         let mut wished = WishedTraces::default();
         for pid in pids {
@@ -124,7 +170,7 @@ impl Wishes {
     }
 
     /// A file that nobody knows beforehand, and so nobody has put anything there.
-    fn file(&self) -> io::Result<String> {
+    pub(super) fn file(&self) -> io::Result<String> {
         let id = fs::read_to_string(RANDOM_ID)?;
         let folder = self.folder.display();
         Ok(format!("{folder}/litd-{}.json", id.trim()))

@@ -165,6 +165,7 @@ const LIMITS: &[Limit] = &[
     ("trial.hold_out", From(0.0), 0.5, "of the time"),
     ("prices.energy_per_kwh", From(0.0), 1e6, "a kilowatt-hour"),
     ("prices.gpu_hour", From(0.0), 1e6, "an hour of a GPU"),
+    ("attach.kineto_every_seconds", From(20.0), 3600.0, "seconds"),
     ("ingest.frame_bytes", From(1024.0), 33_554_432.0, "bytes"),
     ("audit.file_bytes", From(4096.0), 1_073_741_824.0, "bytes"),
     ("audit.files", From(1.0), 1000.0, "files"),
@@ -188,6 +189,8 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     found.extend(short_blocks(config));
     found.extend(half_a_price(config));
     found.extend(hold_without_budget(config));
+    found.extend(samples_without_kineto(config));
+    found.extend(samples_too_seldom(config));
     found.extend(paths(config));
     found
 }
@@ -224,6 +227,28 @@ fn hold_without_budget(config: &Config) -> Option<Violation> {
         keys: vec!["caps.on_exit"],
         reason: "caps.on_exit = \"hold\" needs caps.safe_budget: caps are left within it"
             .to_owned(),
+    })
+}
+
+fn samples_without_kineto(config: &Config) -> Option<Violation> {
+    let attach = &config.shell.attach;
+    (attach.kineto_samples && !attach.kineto).then(|| Violation {
+        keys: vec!["attach.kineto_samples"],
+        reason: "attach.kineto_samples = true needs attach.kineto = true: litd asks processes through that socket"
+            .to_owned(),
+    })
+}
+
+/// A job that is heard of less often than this is stale between two traces.
+fn samples_too_seldom(config: &Config) -> Option<Violation> {
+    let (attach, stale) = (&config.shell.attach, config.core.jobs.stale_seconds);
+    let every = attach.kineto_every_seconds;
+    (attach.kineto_samples && 2.0 * every > stale).then(|| Violation {
+        keys: vec!["attach.kineto_every_seconds", "jobs.stale_seconds"],
+        reason: format!(
+            "attach.kineto_every_seconds is {every}; it must be at most half of jobs.stale_seconds, {stale}: otherwise \
+             jobs are stale between two traces"
+        ),
     })
 }
 

@@ -166,12 +166,19 @@ pub struct Attach {
     pub kineto_directory: Option<PathBuf>,
     /// Where processes write their traces, as each one's own mount namespace has it.
     pub traces: PathBuf,
+    /// Whether litd itself has processes without a hook record traces on demand, and observes and steers their jobs by
+    /// them.
+    pub kineto_samples: bool,
+    /// How often it does, in seconds.
+    pub kineto_every_seconds: f64,
 }
 
 impl Default for Attach {
     fn default() -> Self {
         Self {
             kineto: false,
+            kineto_samples: false,
+            kineto_every_seconds: 60.0,
             kineto_directory: None,
             // PyTorch's client writes nowhere else, unless KINETO_ONDEMAND_TRACE_DIR is set.
             traces: "/tmp".into(),

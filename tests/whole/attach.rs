@@ -3,6 +3,7 @@
 //! namespace of its own; only root can make one.
 
 mod client;
+mod sampled;
 mod torch;
 
 use std::cell::Cell;

@@ -32,6 +32,8 @@ mod class;
 #[cfg(feature = "recorded")]
 mod collectives;
 mod cut;
+#[cfg(feature = "demand")]
+pub mod demand;
 #[cfg(feature = "recorded")]
 mod error;
 #[cfg(feature = "recorded")]
@@ -45,9 +47,9 @@ pub mod groups;
 mod idle;
 #[cfg(feature = "recorded")]
 mod job;
-#[cfg(feature = "recorded")]
+#[cfg(feature = "demand")]
 mod json;
-#[cfg(feature = "recorded")]
+#[cfg(feature = "demand")]
 pub mod kineto;
 pub mod leads;
 mod limit;

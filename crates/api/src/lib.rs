@@ -36,7 +36,8 @@ pub use status::{
     RankStatus, Status, Totals,
 };
 pub use trace::{
-    Datagrams, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces,
+    Datagrams, SampledJob, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace,
+    WishedTraces,
 };
 pub use trial::{HoldOutStatus, Trials};
 

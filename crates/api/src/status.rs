@@ -455,6 +455,9 @@ pub struct JobStatus {
     pub state: JobState,
     /// Why, in words.
     pub why: String,
+    /// How it is measured, in words, where that is not by its hooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<String>,
     /// How its trial or its hold-out holds its caps now, in words; absent: neither does.
     #[serde(default)]
     pub trial: Option<String>,

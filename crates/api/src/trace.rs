@@ -16,6 +16,27 @@ pub struct Traceable {
     /// Datagrams since the daemon started, by what became of them.
     #[serde(default)]
     pub datagrams: Datagrams,
+    /// The jobs that litd itself samples by such traces (`attach.kineto_samples`), or would.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sampled: Vec<SampledJob>,
+}
+
+/// A job without a hook that litd samples by traces on demand, or would.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SampledJob {
+    /// Its name in `litctl status`, once it is a job there.
+    pub job: Option<String>,
+    /// The scheduler's job that its processes are in.
+    #[serde(default)]
+    pub home: Option<String>,
+    /// The user.
+    pub uid: u32,
+    /// The processes that are its ranks.
+    pub pids: Vec<u32>,
+    /// How often it is to record a trace, in seconds.
+    pub every_seconds: f64,
+    /// How far that has come, in words.
+    pub text: String,
 }
 
 impl Traceable {

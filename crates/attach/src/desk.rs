@@ -52,8 +52,10 @@ pub struct Looked {
     pub began: u64,
     /// The user with whose processes it is counted: its own, or the one to whom that is subordinate.
     pub owner: u32,
-    /// The scheduler's job that it was in, for people.
+    /// The scheduler's job that it was in.
     pub job: Option<String>,
+    /// The process that started it, and the other ranks of its job on this node.
+    pub parent: i32,
 }
 
 impl Looked {

@@ -6,12 +6,15 @@
 //!
 //! - [`Message`]: the datagrams that clients send, checked; [`answer`] and [`registered`]: those that they get;
 //! - [`Trace`]: the configuration of one trace, as libkineto reads it;
-//! - [`Desk`]: who has asked, which of them is to record a trace, and which has been told; bounded in all its parts.
+//! - [`Desk`]: who has asked, which of them is to record a trace, and which has been told; bounded in all its parts;
+//! - [`Rounds`]: when a job is asked for its next trace, and what its traces tell of it.
 
 mod desk;
 mod message;
+mod rounds;
 mod trace;
 
 pub use desk::{Client, Counts, Desk, Looked, NoWish, Outcome, Sender, Stage, Ticket};
 pub use message::{HEAD, LONGEST, Malformed, Message, Poll, Register, answer, registered};
+pub use rounds::{Course, Heard, Rounds, WhyOver};
 pub use trace::{BadTrace, Trace, Window};

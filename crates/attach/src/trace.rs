@@ -10,6 +10,9 @@ const JSON: &str = ".json";
 /// The longest file name that is sent: the bound of the system's names (PATH_MAX), less what the client adds.
 const LONGEST_FILE: usize = 3072;
 
+/// How long a client warms up before a time at which it begins, in seconds: it looks once a second.
+const WARM_UP: u32 = 1;
+
 /// A trace that a client is to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
@@ -31,6 +34,8 @@ pub struct Window {
     pub roundup: u32,
     /// The number of milliseconds, where the process steps none: inference, and whatever has no optimizer of PyTorch's.
     pub milliseconds: u32,
+    /// When such a trace begins, in milliseconds since 1970, so that all processes begin together; `None`: at once.
+    pub start: Option<u64>,
 }
 
 /// Why a trace can't be asked for.
@@ -88,7 +93,12 @@ impl Trace {
             iterations,
             roundup,
             milliseconds,
+            start,
         } = self.window;
+        // The client begins to warm up before that, by default 5 s before.
+        let start = start.map_or_else(String::new, |at| {
+            format!("PROFILE_START_TIME={at}\nACTIVITIES_WARMUP_PERIOD_SECS={WARM_UP}\n")
+        });
         // Marks of the optimizer's steps are annotations; without them nothing tells one iteration from the next.
         let types = match self.host {
             false => "kernel,gpu_memcpy,gpu_memset,user_annotation",
@@ -96,7 +106,7 @@ impl Trace {
         };
         Ok(format!(
             "ACTIVITIES_LOG_FILE={file}\nPROFILE_START_ITERATION=0\nPROFILE_START_ITERATION_ROUNDUP={roundup}\n\
-             ACTIVITIES_ITERATIONS={iterations}\nACTIVITIES_DURATION_MSECS={milliseconds}\nACTIVITY_TYPES={types}\n"
+             ACTIVITIES_ITERATIONS={iterations}\nACTIVITIES_DURATION_MSECS={milliseconds}\nACTIVITY_TYPES={types}\n{start}"
         ))
     }
 

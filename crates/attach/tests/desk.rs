@@ -19,6 +19,7 @@ const LOOKED: Looked = Looked {
     began: 900,
     owner: 1000,
     job: None,
+    parent: 1,
 };
 
 fn seconds(seconds: i64) -> Nanos {
@@ -66,6 +67,7 @@ fn trace() -> Trace {
             iterations: 2,
             roundup: 10,
             milliseconds: 500,
+            start: None,
         },
         host: false,
     }
@@ -125,6 +127,15 @@ fn a_configuration_is_this_text() {
          PROFILE_START_ITERATION_ROUNDUP=10\nACTIVITIES_ITERATIONS=2\nACTIVITIES_DURATION_MSECS=500\n\
          ACTIVITY_TYPES=kernel,gpu_memcpy,gpu_memset,user_annotation\n"
     );
+    let mut later = trace();
+    later.window.start = Some(1_760_000_000_123);
+    let text = later.text().unwrap();
+    let (same, start) = text.split_at(trace().text().unwrap().len());
+    assert_eq!(same, trace().text().unwrap());
+    assert_eq!(
+        start,
+        "PROFILE_START_TIME=1760000000123\nACTIVITIES_WARMUP_PERIOD_SECS=1\n"
+    );
     assert_eq!(trace().written(17), "/tmp/litd-0123_17.json");
     for line in trace().text().unwrap().lines() {
         assert_eq!(line.matches('=').count(), 1, "{line}");
@@ -159,6 +170,7 @@ fn what_a_client_would_misread_is_refused() {
             iterations,
             roundup,
             milliseconds,
+            start: None,
         };
         let trace = Trace { window, ..trace() };
         assert_eq!(trace.text(), Err(BadTrace::Window), "{window:?}");
@@ -234,6 +246,7 @@ fn nobody_gets_a_wish_in_anothers_name() {
         began: 950,
         owner: 1001,
         job: None,
+        parent: 1,
     };
     // Another process says Alice's id, of which procfs knows better, or procfs knows nothing.
     for looked in [Some(other.clone()), None] {
@@ -360,6 +373,7 @@ fn any_datagrams() {
             began,
             owner: sender.uid,
             job: None,
+            parent: 1,
         });
         if random.below(4) == 0 {
             let pid = random.below(6) as u32;

@@ -240,6 +240,7 @@ impl<S: Store> Core<S> {
             samples: job.samples.used(),
             bad_samples: job.samples.unused(),
             sampling_period: job.directive.period,
+            measured: None,
             sampling_overhead: job.sampling_overhead(),
             iteration_histogram: job.ticks.histogram(),
             iteration_seconds_sum: job.ticks.seconds(),

@@ -96,7 +96,16 @@ fn kineto(config: &Config) -> Way {
     let owner = attach::owner(&config.shell.hardware.proc);
     let is_litds = |owner: &String| owner.ends_with("(litd)");
     let blocked = owner.filter(|owner| !is_litds(owner));
-    let gives = "traces for `litctl analyze` of jobs whose scripts know nothing of litd; litd steers nothing by them";
+    let gives = match attach.kineto_samples {
+        true => format!(
+            "jobs whose scripts know nothing of litd record their kernels every {:.0} s; litd observes and steers them by \
+             that, which takes 5 to 12 s a trace; what recording costs no real GPU has shown",
+            attach.kineto_every_seconds
+        ),
+        false => "traces for `litctl analyze` of jobs whose scripts know nothing of litd; litd steers by them only with \
+                  `attach.kineto_samples = true`"
+            .to_owned(),
+    };
     let (state, text) = match (attach.kineto, blocked) {
         (_, Some(owner)) => (
             State::Blocked,
@@ -106,10 +115,14 @@ fn kineto(config: &Config) -> Way {
             State::Off,
             format!("`attach.kineto = true` in litd.toml, and a restart: {gives}"),
         ),
-        (true, None) => (
-            State::Usable,
-            format!("`KINETO_USE_DAEMON=1` in a job's environment, then `litctl trace`: {gives}"),
-        ),
+        (true, None) => {
+            let then = match attach.kineto_samples {
+                true => "",
+                false => ", then `litctl trace`",
+            };
+            let how = format!("`KINETO_USE_DAEMON=1` in a job's environment{then}");
+            (State::Usable, format!("{how}: {gives}"))
+        }
     };
     Way {
         name: Name::KinetoOnDemand,

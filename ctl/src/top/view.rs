@@ -221,7 +221,10 @@ fn about_job(job: &JobStatus) -> Line<'_> {
             "  {}, {}/s, {}; {}",
             or_dash(job.iteration_time, |time| show::time(time.to_nanos())),
             or_dash(job.throughput, |rate| format!("{rate:.2}")),
-            profiled(job.sampling_period, job.sampling_overhead),
+            // Traces on demand have a period of their own.
+            job.measured
+                .clone()
+                .unwrap_or_else(|| profiled(job.sampling_period, job.sampling_overhead)),
             job.why
         )),
     ])

@@ -105,6 +105,11 @@ fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
     let (states, said) = ways(on);
     assert_eq!(states, ["off", "usable", "usable"]);
     assert!(said.contains("KINETO_USE_DAEMON=1"), "{said}");
+    assert!(said.contains("steers by them only with"), "{said}");
+    let sampled = on.replace("kineto = true", "kineto = true\nkineto_samples = true");
+    let (_, said) = ways(&sampled);
+    assert!(said.contains("record their kernels every 60 s"), "{said}");
+    assert!(said.contains("no real GPU has shown"), "{said}");
     let proc = directory.path().join("proc");
     fs::create_dir_all(proc.join("net")).unwrap();
     fs::create_dir_all(proc.join("77/fd")).unwrap();

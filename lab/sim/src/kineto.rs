@@ -29,11 +29,30 @@ pub fn write_file(timeline: &Timeline, file: &Path) -> io::Result<()> {
     }
 }
 
+/// The marks of iterations that are in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marks {
+    /// Those of PyTorch's profiler, which a script steps.
+    Profiler,
+    /// Steps of optimizers, which are all that a trace on demand has.
+    Optimizer,
+    /// None: inference.
+    Nothing,
+}
+
 /// Writes a timeline as Kineto JSON: device = rank, times relative to the earliest.
 ///
 /// # Errors
 /// `out` doesn't take it.
-pub fn write(timeline: &Timeline, mut out: impl Write) -> io::Result<()> {
+pub fn write(timeline: &Timeline, out: impl Write) -> io::Result<()> {
+    write_marked(timeline, Marks::Profiler, out)
+}
+
+/// The same with other marks.
+///
+/// # Errors
+/// `out` doesn't take it.
+pub fn write_marked(timeline: &Timeline, wanted: Marks, mut out: impl Write) -> io::Result<()> {
     let kernels = timeline.kernels.iter().map(|kernel| kernel.start);
     let marks = timeline.iterations.iter().map(|iteration| iteration.start);
     let base = kernels.chain(marks).min().unwrap_or_default();
@@ -54,7 +73,9 @@ pub fn write(timeline: &Timeline, mut out: impl Write) -> io::Result<()> {
     out.write_all(b",\n\"traceEvents\": [")?;
 
     let mut separator = "\n";
-    for event in marks_of(timeline, base).chain(kernels_of(timeline, base)) {
+    let profiler = marks_of(timeline, base).filter(|_| wanted == Marks::Profiler);
+    let steps = steps_of(timeline, base).filter(|_| wanted == Marks::Optimizer);
+    for event in profiler.chain(steps).chain(kernels_of(timeline, base)) {
         write!(out, "{separator}{event}")?;
         separator = ",\n";
     }
@@ -131,6 +152,23 @@ fn marks_of(timeline: &Timeline, base: Nanos) -> impl Iterator<Item = Event> {
             )
         });
         on_gpu.chain([mark("user_annotation", json!("host"), json!("host"))])
+    })
+}
+
+/// A step of an optimizer on the host, in the middle of each iteration: the host is ahead of its GPU.
+fn steps_of(timeline: &Timeline, base: Nanos) -> impl Iterator<Item = Event> {
+    timeline.iterations.iter().map(move |iteration| {
+        let length = iteration.end - iteration.start;
+        let start = iteration.start + Nanos(length.0 / 2);
+        Event {
+            category: "user_annotation",
+            name: "Optimizer.step#AdamW.step".to_owned(),
+            process: json!("host"),
+            thread: json!("host"),
+            start: Micros::between(base, start),
+            duration: Micros::between(start, start + Nanos(length.0 / 10)),
+            args: json!({}),
+        }
     })
 }
 

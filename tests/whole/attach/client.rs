@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -10,6 +10,9 @@ use std::time::Duration;
 /// What another process is to do, and the process id that it says.
 pub const ERRAND: &str = "LITD_TEST_KINETO_ERRAND";
 const SAYS: &str = "LITD_TEST_KINETO_SAYS";
+
+/// The folder in which its hook's socket is named.
+const HOOK: &str = "LITD_TEST_KINETO_HOOK";
 
 /// The head of a datagram.
 const HEAD: usize = 40;
@@ -118,6 +121,47 @@ pub fn child(errand: &str, says: u32) -> Child {
         .unwrap()
 }
 
+/// A process that asks again and again, as a rank of a job does, and tells of each configuration that it gets.
+fn trains(client: &Client) -> ! {
+    let hook = std::env::var_os(HOOK)
+        .map(|folder| Path::new(&folder).join(std::process::id().to_string()));
+    let mut hooked = None;
+    loop {
+        if let Some(socket) = hook
+            .as_ref()
+            .and_then(|it| std::fs::read_to_string(it).ok())
+            && hooked.is_none()
+        {
+            hooked = Some(UnixStream::connect(socket).unwrap());
+        }
+        client.ask(&poll(std::process::id()));
+        // A question that waited for too long has no answer.
+        let told = client.answer(Duration::from_millis(200));
+        if let Some(told) = told.filter(|it| !it.is_empty()) {
+            println!("<{}>", told.replace('\n', ";"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Such a process, with a launcher's variables. It connects as a hook once a file in this folder that is named like its
+/// id says to which socket.
+pub fn rank(rank: usize, of: usize, hooks: &Path) -> Child {
+    Command::new("/proc/self/exe")
+        .args(["--exact", "attach::client::errand", "--nocapture"])
+        .env(ERRAND, "trains")
+        .env(SAYS, "0")
+        .env(HOOK, hooks)
+        .env("RANK", rank.to_string())
+        .env("LOCAL_RANK", rank.to_string())
+        .env("WORLD_SIZE", of.to_string())
+        .env("LOCAL_WORLD_SIZE", of.to_string())
+        .env("MASTER_PORT", "29500")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 /// The answer that it got.
 pub fn said(child: &mut Child) -> String {
     let mut text = String::new();
@@ -146,6 +190,9 @@ fn errand() {
     std::thread::sleep(Duration::from_millis(500));
     let says: u32 = std::env::var(SAYS).unwrap().parse().unwrap();
     let client = Client::new(0);
+    if errand == "trains" {
+        trains(&client);
+    }
     let says = if says == 0 { std::process::id() } else { says };
     client.ask(&poll(says));
     println!("<{}>", client.answer(Duration::from_secs(5)).unwrap());

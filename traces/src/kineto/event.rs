@@ -4,12 +4,17 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use super::flows;
 use crate::json::text::{Malformed, fields, number_of, unquoted};
+
+/// The category of arrows from a call of the host to what it launched, in rocmProfileData's files.
+const ARROWS: &[u8] = b"\"api_op\"";
+
+/// How the mark of an optimizer's step begins, which PyTorch makes by itself.
+pub(crate) const STEP: &[u8] = b"Optimizer.step#";
 
 /// What an event may tell us, by its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Category<'a> {
+pub(crate) enum Category<'a> {
     /// A kernel.
     Kernel,
     /// A copy or a fill by the driver.
@@ -49,25 +54,25 @@ impl<'a> Category<'a> {
 
 /// The fields of an event that matter, as they stand in the file.
 #[derive(Debug)]
-pub(super) struct Event<'a> {
-    pub(super) category: Category<'a>,
-    pub(super) name: &'a [u8],
-    pub(super) ts: Option<&'a [u8]>,
-    pub(super) dur: Option<&'a [u8]>,
-    pub(super) pid: Option<&'a [u8]>,
-    pub(super) tid: Option<&'a [u8]>,
-    pub(super) args: &'a [u8],
+pub(crate) struct Event<'a> {
+    pub(crate) category: Category<'a>,
+    pub(crate) name: &'a [u8],
+    pub(crate) ts: Option<&'a [u8]>,
+    pub(crate) dur: Option<&'a [u8]>,
+    pub(crate) pid: Option<&'a [u8]>,
+    pub(crate) tid: Option<&'a [u8]>,
+    pub(crate) args: &'a [u8],
     /// The number of an operator's call.
-    pub(super) external_id: Option<u32>,
+    pub(crate) external_id: Option<u32>,
     /// The number of an arrow.
-    pub(super) id: Option<&'a [u8]>,
+    pub(crate) id: Option<&'a [u8]>,
     /// Whether its arguments tell the category, for lack of another.
-    pub(super) described: bool,
+    pub(crate) described: bool,
 }
 
 impl<'a> Event<'a> {
     /// The event, or `None` as soon as it is of no interest.
-    pub(super) fn parse(text: &'a [u8]) -> Result<Option<Self>, Malformed> {
+    pub(crate) fn parse(text: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let mut category = None;
         let mut event = Event {
             category: Category::Host,
@@ -97,7 +102,7 @@ impl<'a> Event<'a> {
                     }
                     _ => return Ok(None),
                 },
-                b"cat" if value == flows::CATEGORY => {}
+                b"cat" if value == ARROWS => {}
                 b"id" => event.id = Some(unquoted(value)),
                 b"cat" => {
                     category = Category::of(value);
@@ -118,7 +123,7 @@ impl<'a> Event<'a> {
                 continue;
             }
             match category {
-                Some(Category::Host) => return Ok(None),
+                Some(Category::Host) if !event.name.starts_with(STEP) => return Ok(None),
                 // Of these nothing else is asked; their arguments are the longest part.
                 Some(Category::Operator) if event.has_place() => break,
                 _ => {}
@@ -153,7 +158,7 @@ impl<'a> Event<'a> {
 /// Whether an event is an arrow from a call to what it launched. Kineto's own are of another category, and
 /// tell what its correlations tell.
 fn is_arrow(event: &[u8]) -> bool {
-    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(flows::CATEGORY));
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(ARROWS));
     FINDER.find(event).is_some()
 }
 
@@ -185,38 +190,38 @@ fn described(args: &[u8]) -> Option<Category<'static>> {
 
 /// The arguments of a kernel, a copy or a call that matter.
 #[derive(Debug, Default)]
-pub(super) struct Args<'a> {
-    pub(super) device: Option<&'a [u8]>,
-    pub(super) stream: Option<&'a [u8]>,
-    pub(super) correlation: Option<&'a [u8]>,
+pub(crate) struct Args<'a> {
+    pub(crate) device: Option<&'a [u8]>,
+    pub(crate) stream: Option<&'a [u8]>,
+    pub(crate) correlation: Option<&'a [u8]>,
     /// The number of the operator's call that launched it.
-    pub(super) external_id: Option<u32>,
+    pub(crate) external_id: Option<u32>,
     /// The rank that an event of a file of several ranks belongs to.
-    pub(super) rank: Option<&'a [u8]>,
+    pub(crate) rank: Option<&'a [u8]>,
     /// The rank that the host's record of a collective names.
-    pub(super) comms_rank: Option<&'a [u8]>,
-    pub(super) collective: Option<RawCollective<'a>>,
+    pub(crate) comms_rank: Option<&'a [u8]>,
+    pub(crate) collective: Option<RawCollective<'a>>,
     /// How many blocks of threads it has.
-    pub(super) blocks: Option<u64>,
+    pub(crate) blocks: Option<u64>,
 }
 
 /// What a kernel's arguments tell of its collective, as it stands in the file.
 #[derive(Debug, Default)]
-pub(super) struct RawCollective<'a> {
-    pub(super) name: Option<&'a [u8]>,
-    pub(super) in_elements: Option<u64>,
-    pub(super) out_elements: Option<u64>,
-    pub(super) group_size: Option<u32>,
-    pub(super) dtype: Option<&'a [u8]>,
-    pub(super) process_group: Option<&'a [u8]>,
-    pub(super) description: Option<&'a [u8]>,
-    pub(super) peer: Option<u32>,
-    pub(super) ranks: Option<&'a [u8]>,
-    pub(super) sequence: Option<u64>,
+pub(crate) struct RawCollective<'a> {
+    pub(crate) name: Option<&'a [u8]>,
+    pub(crate) in_elements: Option<u64>,
+    pub(crate) out_elements: Option<u64>,
+    pub(crate) group_size: Option<u32>,
+    pub(crate) dtype: Option<&'a [u8]>,
+    pub(crate) process_group: Option<&'a [u8]>,
+    pub(crate) description: Option<&'a [u8]>,
+    pub(crate) peer: Option<u32>,
+    pub(crate) ranks: Option<&'a [u8]>,
+    pub(crate) sequence: Option<u64>,
 }
 
 impl<'a> Args<'a> {
-    pub(super) fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
         let mut args = Self::default();
         for field in fields(text) {
             let (key, value) = field?;
@@ -260,7 +265,7 @@ fn blocks(grid: &[u8]) -> Option<u64> {
 }
 
 /// The rank and world size of `distributedInfo`.
-pub(super) fn distributed_info(text: &[u8]) -> Result<(Option<u32>, Option<u32>), Malformed> {
+pub(crate) fn distributed_info(text: &[u8]) -> Result<(Option<u32>, Option<u32>), Malformed> {
     let (mut rank, mut world_size) = (None, None);
     if text.first() == Some(&b'{') {
         for field in fields(text) {

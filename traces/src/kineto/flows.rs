@@ -5,8 +5,6 @@ use std::collections::HashMap;
 
 use crate::gather::{Launch, Thread};
 
-/// The category of these arrows.
-pub(super) const CATEGORY: &[u8] = b"\"api_op\"";
 /// So many calls that began before an arrow are looked at: calls lie within each other seldom.
 const NESTED: usize = 16;
 

@@ -5,6 +5,7 @@ mod align;
 mod classes;
 #[cfg(feature = "formats")]
 mod copies;
+mod demand;
 #[cfg(feature = "formats")]
 mod encoded;
 #[cfg(feature = "formats")]

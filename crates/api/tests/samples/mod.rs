@@ -161,6 +161,7 @@ fn job() -> JobStatus {
         samples: 30,
         bad_samples: 2,
         sampling_period: 10,
+        measured: None,
         sampling_overhead: Some(0.004),
         iteration_histogram: vec![(Some(1.0), 1000), (None, 1234)],
         iteration_seconds_sum: 632.2,

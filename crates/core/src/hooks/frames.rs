@@ -41,6 +41,12 @@ impl<S: Store> Core<S> {
         session.is_some_and(|session| session.attached().is_some())
     }
 
+    /// The job and the rank that a hook has been let in as.
+    #[must_use]
+    pub fn attached_as(&self, id: SessionId) -> Option<(&str, u32)> {
+        self.hooks.get(id)?.attached()
+    }
+
     pub(crate) fn connected(&mut self, id: SessionId, peer: Peer, home: Option<Home>) {
         let limits = &self.config.limits;
         let crowd = self.crowd(peer.uid, home.as_ref());

@@ -11,7 +11,7 @@ use litd_units::Nanos;
 use crate::core::Core;
 use crate::devices::identity::shared;
 use crate::devices::usage::Users;
-use crate::event::Peer;
+use crate::event::{DeviceId, Peer};
 use crate::hooks::cgroup::Home;
 use crate::hooks::tenant::Tenant;
 use crate::hooks::{No, Waiting};
@@ -181,6 +181,29 @@ impl<S: Store> Core<S> {
                 }
             }
         }
+    }
+
+    /// Has all drivers asked who holds their GPUs, for processes that may be ranks although they have no hook. They are
+    /// asked with the next event.
+    pub fn look_for_holders(&mut self) {
+        // Asking would open a released device again.
+        if self.authority.is_off() {
+            return;
+        }
+        let gpus = self.devices.gpus().map(|(device, _)| device);
+        let gpus: Vec<usize> = gpus.filter(|&it| !self.devices.is_released(it)).collect();
+        for device in gpus {
+            self.devices.want_holders(device);
+        }
+    }
+
+    /// The GPUs that a process held when their drivers told last, with their addresses.
+    #[must_use]
+    pub fn held_by(&self, peer: Peer) -> Vec<(DeviceId, String)> {
+        let gpus = self.devices.gpus();
+        let held = gpus.filter(|&(device, _)| self.hooks.is_known_holder(peer, device));
+        held.map(|(device, unit)| (DeviceId(device), unit.address().to_owned()))
+            .collect()
     }
 
     /// The driver can't tell holders: then no hook is let in.

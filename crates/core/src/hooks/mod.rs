@@ -148,7 +148,7 @@ impl Hooks {
     }
 
     /// Whether a process used a GPU by its driver's last answer.
-    fn is_known_holder(&self, peer: Peer, device: usize) -> bool {
+    pub fn is_known_holder(&self, peer: Peer, device: usize) -> bool {
         let told = self.holders.get(&device);
         told.is_some_and(|told| told.contains(&peer))
     }

@@ -1,0 +1,129 @@
+//! Ranks without a hook: sessions of the core's whose frames litd makes itself, from traces on demand. The core treats
+//! them as hooks, so the same checks hold: the process has to use its GPU, and one rank of a GPU counts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use litd_core::{Doubt, SessionId};
+use litd_proto::{Limits, ToHook};
+
+use crate::process::Stat;
+
+/// What waits for a guest; the core sends a few messages in a minute.
+const MOST_WAITING: usize = 64;
+
+/// A rank without a hook.
+#[derive(Debug)]
+struct Guest {
+    pid: u32,
+    /// When the process began, in ticks since boot.
+    began: u64,
+    stat: PathBuf,
+    /// The guests of one job have the same number.
+    job: u64,
+    waiting: Vec<ToHook>,
+    is_closed: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Guests {
+    guests: BTreeMap<SessionId, Guest>,
+    /// The processes of hooks that are connected, which are nobody's guests.
+    hooks: BTreeMap<SessionId, u32>,
+}
+
+/// Who is to be a guest.
+#[derive(Debug, Clone)]
+pub struct Newcomer {
+    /// The process.
+    pub pid: u32,
+    /// When it began, in ticks since boot.
+    pub began: u64,
+    /// Its file in procfs.
+    pub stat: PathBuf,
+    /// The same for all ranks of its job.
+    pub job: u64,
+}
+
+impl Guests {
+    /// Adds a guest.
+    pub fn add(&mut self, id: SessionId, newcomer: Newcomer) {
+        let Newcomer {
+            pid,
+            began,
+            stat,
+            job,
+        } = newcomer;
+        let guest = Guest {
+            pid,
+            began,
+            stat,
+            job,
+            waiting: Vec::new(),
+            is_closed: false,
+        };
+        self.guests.insert(id, guest);
+    }
+
+    /// Removes a guest. Returns whether it was one.
+    pub fn remove(&mut self, id: SessionId) -> bool {
+        self.guests.remove(&id).is_some()
+    }
+
+    /// Takes a message for a guest. What it does not fetch is dropped, the oldest first: later messages say it all.
+    pub fn send(&mut self, id: SessionId, bytes: &[u8]) {
+        if let (Some(guest), Ok(message)) = (
+            self.guests.get_mut(&id),
+            ToHook::decode(bytes, &Limits::default()),
+        ) {
+            guest.waiting.push(message);
+            let extra = guest.waiting.len().saturating_sub(MOST_WAITING);
+            guest.waiting.drain(..extra);
+        }
+    }
+
+    /// The core has ended a session.
+    pub fn close(&mut self, id: SessionId) {
+        if let Some(guest) = self.guests.get_mut(&id) {
+            guest.is_closed = true;
+        }
+    }
+
+    /// What waits for a guest; `None` once the core has ended it, or if it is no guest.
+    pub fn fetch(&mut self, id: SessionId) -> Option<Vec<ToHook>> {
+        let guest = self.guests.get_mut(&id)?;
+        let waiting = std::mem::take(&mut guest.waiting);
+        // The reason of a refusal comes before the end.
+        (!guest.is_closed || !waiting.is_empty()).then_some(waiting)
+    }
+
+    /// Guests whose processes have ended.
+    pub fn doubts(&self) -> Vec<(SessionId, Doubt)> {
+        let ended = self.guests.iter().filter(|(_, guest)| {
+            let now = Stat::read(&guest.stat).filter(|it| !it.has_ended);
+            now.is_none_or(|it| it.began != guest.began)
+        });
+        ended.map(|(&id, _)| (id, Doubt::Ended)).collect()
+    }
+
+    /// A process has connected as a hook. Returns the guests of its job, which are to go: the hook shows more.
+    pub fn meet_hook(&mut self, id: SessionId, pid: u32) -> Vec<SessionId> {
+        self.hooks.insert(id, pid);
+        let job = self.guests.values().find(|it| it.pid == pid);
+        let job = job.map(|it| it.job);
+        let of_it = self.guests.iter().filter(|(_, it)| Some(it.job) == job);
+        of_it.map(|(&id, _)| id).collect()
+    }
+
+    /// A hook's connection has ended.
+    pub fn part_from_hook(&mut self, id: SessionId) {
+        self.hooks.remove(&id);
+    }
+
+    /// Whether a process is connected as a hook.
+    #[must_use]
+    pub fn has_hook(&self, pid: u32) -> bool {
+        self.hooks.values().any(|&it| it == pid)
+    }
+}

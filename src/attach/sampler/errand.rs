@@ -1,0 +1,551 @@
+//! What may take long, or for ever: reading environments of processes, and the files that processes write. Each errand
+//! has a thread of its own, and the loop waits for none.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use litd_files::{Beneath, NotTaken};
+use litd_proto::{Class, Kernels};
+use litd_traces::KernelClass;
+use litd_traces::demand::{Cut, Demanded, Uncut, cut, read};
+use litd_units::Nanos;
+
+use crate::attach::launcher::{Environment, Place};
+use crate::process::{Stat, root};
+
+/// The longest trace that is read, in bytes: four iterations of some 20,000 kernels each.
+const LONGEST: u64 = 64 << 20;
+
+/// The most kernels of all ranks of a job together. They take some 80 bytes each while they are looked at, and litd's
+/// unit has 128 MiB for everything.
+const MOST_KERNELS: usize = 400_000;
+
+/// How often to look for files.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A file that comes too late is removed if it comes within this.
+const LATE: Duration = Duration::from_secs(30);
+
+/// The node's clock may be set by so much while a trace is recorded.
+const SLACK: Nanos = Nanos(2_000_000_000);
+
+/// The most errands at a time, with those that hang: a file system of a job's own may keep a thread for ever. Of each
+/// user there is one, so that nobody takes all places.
+const MOST: usize = 4;
+
+/// A trace that a process was asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Wished {
+    pub pid: u32,
+    pub uid: u32,
+    /// When the process began, in ticks since boot.
+    pub began: u64,
+    /// By the process's own mount namespace.
+    pub file: PathBuf,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Errand {
+    /// The ranks that launchers have given these processes.
+    Places(Vec<u32>),
+    /// The whole iterations in these files, in the order of the ranks.
+    Traces {
+        files: Vec<Wished>,
+        /// How long the files may take.
+        patience: Duration,
+    },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Places(Vec<Option<Place>>),
+    Traces(Result<Sample, Failure>),
+}
+
+/// The last whole iteration of all ranks.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// When it began, since 1970.
+    pub began: Nanos,
+    pub ranks: Vec<Rank>,
+}
+
+/// The same of one rank.
+#[derive(Debug)]
+pub(super) struct Rank {
+    /// How long each whole iteration took.
+    pub durations: Vec<Nanos>,
+    /// The kernels, with numbers in this message's own list of names.
+    pub kernels: Kernels,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub text: String,
+    /// Because too little was recorded.
+    pub too_short: bool,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            too_short: false,
+        }
+    }
+}
+
+/// Starts errands.
+#[derive(Debug)]
+pub(super) struct Errands {
+    proc: PathBuf,
+    out: Sender<(u64, Outcome)>,
+    /// The users whose errands are under way.
+    running: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Errands {
+    pub fn new(proc: &Path, out: Sender<(u64, Outcome)>) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            out,
+            running: Arc::default(),
+        }
+    }
+
+    /// Starts an errand in processes of this user's, whose outcome comes with this number; false where one of his, or
+    /// too many, are under way or hang.
+    pub fn start(&self, number: u64, user: u32, errand: Errand) -> bool {
+        let mut running = users(&self.running);
+        if running.len() >= MOST || !running.insert(user) {
+            return false;
+        }
+        drop(running);
+        let (proc, out, running) = (self.proc.clone(), self.out.clone(), self.running.clone());
+        let work = move || {
+            run(&proc, number, errand, &out);
+            users(&running).remove(&user);
+        };
+        let thread = thread::Builder::new().name("kineto-read".into());
+        let started = thread.stack_size(512 * 1024).spawn(work).is_ok();
+        if !started {
+            users(&self.running).remove(&user);
+        }
+        started
+    }
+}
+
+/// The users, for a moment.
+fn users(running: &Mutex<BTreeSet<u32>>) -> MutexGuard<'_, BTreeSet<u32>> {
+    // No thread panics while it holds this lock.
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(proc: &Path, number: u64, errand: Errand, out: &Sender<(u64, Outcome)>) {
+    // Nobody listens any more once litd ends.
+    match errand {
+        Errand::Places(pids) => {
+            let place = |&pid: &u32| Environment::of(proc, pid)?.place();
+            let places = pids.iter().map(place).collect();
+            let _ = out.send((number, Outcome::Places(places)));
+        }
+        Errand::Traces { files, patience } => {
+            let mut traces = Traces::new(proc, &files);
+            let sample = traces.sample(patience);
+            let _ = out.send((number, Outcome::Traces(sample)));
+            traces.remove_late();
+        }
+    }
+}
+
+/// A source that is read a quarter of the time: litd's unit may use half a core, and the loop needs its part.
+struct Gently<R> {
+    source: R,
+    since: Instant,
+}
+
+impl<R> Gently<R> {
+    fn new(source: R) -> Self {
+        let since = Instant::now();
+        Self { source, since }
+    }
+}
+
+impl<R: Read> Read for Gently<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let rest = 3 * self.since.elapsed();
+        thread::sleep(rest.min(LOOK));
+        self.since = Instant::now();
+        self.source.read(into)
+    }
+}
+
+/// Files that processes are to write.
+struct Traces<'a> {
+    proc: &'a Path,
+    files: &'a [Wished],
+    /// Which of them were read, or given up.
+    done: Vec<bool>,
+    began: Nanos,
+}
+
+impl<'a> Traces<'a> {
+    fn new(proc: &'a Path, files: &'a [Wished]) -> Self {
+        Self {
+            proc,
+            files,
+            done: vec![false; files.len()],
+            began: since_1970(),
+        }
+    }
+
+    fn sample(&mut self, patience: Duration) -> Result<Sample, Failure> {
+        let deadline = Instant::now() + patience;
+        let mut read: Vec<Option<Demanded>> = self.files.iter().map(|_| None).collect();
+        loop {
+            for (at, file) in self.files.iter().enumerate() {
+                if let Some(place @ None) = read.get_mut(at)
+                    && let Some(trace) = self.read(file)?
+                {
+                    *place = Some(trace);
+                    self.is_done(at);
+                }
+            }
+            match read.iter().position(Option::is_none) {
+                None => break,
+                Some(at) if Instant::now() > deadline => {
+                    let pid = self.files.get(at).map_or(0, |it| it.pid);
+                    let seconds = patience.as_secs();
+                    return Err(
+                        format!("process {pid} has written no trace within {seconds} s").into(),
+                    );
+                }
+                Some(_) => thread::sleep(LOOK),
+            }
+        }
+        let traces: Vec<Demanded> = read.into_iter().flatten().collect();
+        sample_of(&traces)
+    }
+
+    fn is_done(&mut self, at: usize) {
+        if let Some(done) = self.done.get_mut(at) {
+            *done = true;
+        }
+    }
+
+    /// A file's content; `None`: it is not there yet.
+    fn read(&self, wished: &Wished) -> Result<Option<Demanded>, Failure> {
+        let pid = wished.pid;
+        let Some(file) = self.open(wished)? else {
+            return Ok(None);
+        };
+        let most = MOST_KERNELS / self.files.len().max(1);
+        let trace = read(Gently::new(file.bytes()), most);
+        let same = file.is_unchanged();
+        // Whatever was in it, nobody needs it any more.
+        let removed = file.remove();
+        let trace =
+            trace.map_err(|why| format!("process {pid} has written what is no trace: {why}"))?;
+        let of_it = |why: NotTaken| format!("the trace of process {pid} {why}");
+        same.map_err(of_it)?;
+        removed.map_err(|why| format!("the trace of process {pid} can't be removed: it {why}"))?;
+        self.check_clock(pid, &trace)?;
+        Ok(Some(trace))
+    }
+
+    fn open(&self, wished: &Wished) -> Result<Option<Beneath>, Failure> {
+        let pid = wished.pid;
+        let ended = || Failure::from(format!("process {pid} has ended before it wrote a trace"));
+        let root = root(self.proc, pid, wished.began);
+        let root =
+            root.map_err(|why| format!("the files of process {pid} can't be reached: {why}"))?;
+        match Beneath::open(&root.ok_or_else(ended)?, &wished.file, wished.uid, LONGEST) {
+            Ok(file) => Ok(Some(file)),
+            Err(NotTaken::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(why) => Err(format!("the trace of process {pid} {why}").into()),
+        }
+    }
+
+    /// Kernels that ran before the process was asked, or have not run yet, are by another clock, or made up.
+    fn check_clock(&self, pid: u32, trace: &Demanded) -> Result<(), Failure> {
+        let first = trace.kernels.first().map(|ran| ran.start);
+        let last = trace.kernels.iter().map(|ran| ran.end).max();
+        let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
+        let now = since_1970();
+        let off = match (first < self.began - SLACK, last > now + SLACK) {
+            (true, _) => first - self.began,
+            (_, true) => last - now,
+            _ => return Ok(()),
+        };
+        let seconds = off.as_secs_f64();
+        Err(format!(
+            "the clock of process {pid} differs from this node's: by it kernels ran {:.1} s {}",
+            seconds.abs(),
+            if seconds < 0.0 {
+                "before the trace was asked for"
+            } else {
+                "from now"
+            }
+        )
+        .into())
+    }
+
+    /// Removes files that come too late, for some time: nobody reads them.
+    fn remove_late(&mut self) {
+        let deadline = Instant::now() + LATE;
+        while Instant::now() < deadline && self.done.contains(&false) {
+            for (at, wished) in self.files.iter().enumerate() {
+                if self.done.get(at) != Some(&false) {
+                    continue;
+                }
+                match self.open(wished) {
+                    Ok(None) => {}
+                    Ok(Some(file)) => {
+                        // It stays with the process if it can't be removed.
+                        let _ = file.remove();
+                        self.is_done(at);
+                    }
+                    Err(_) => self.is_done(at),
+                }
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+fn sample_of(traces: &[Demanded]) -> Result<Sample, Failure> {
+    let cuts = cut(traces).map_err(|why| Failure {
+        text: why.to_string(),
+        too_short: why == Uncut::NoPeriod,
+    })?;
+    let ranks = traces.iter().zip(&cuts.ranks);
+    Ok(Sample {
+        began: cuts.began,
+        ranks: ranks.map(|(trace, cut)| rank(trace, cut)).collect(),
+    })
+}
+
+fn rank(trace: &Demanded, cut: &Cut) -> Rank {
+    let ran = trace.kernels.get(cut.kernels.clone()).unwrap_or_default();
+    let mut kernels = Kernels {
+        duration: cut.durations.last().copied().unwrap_or_default(),
+        new_names: trace.names.iter().map(str::to_owned).collect(),
+        shows_collectives: trace.shows_collectives(),
+        ..Kernels::default()
+    };
+    for ran in ran {
+        kernels.name.push(ran.name.0);
+        kernels.stream.push(ran.stream);
+        kernels.class.push(match ran.class {
+            KernelClass::Computation => Class::Computation,
+            KernelClass::Communication | KernelClass::Fused => Class::Communication,
+            KernelClass::Copy => Class::Copy,
+        });
+        kernels.start.push(ran.start);
+        kernels.duration_of.push(ran.end - ran.start);
+    }
+    Rank {
+        durations: cut.durations.clone(),
+        kernels,
+    }
+}
+
+/// Now, by the wall clock, which traces have.
+pub(super) fn since_1970() -> Nanos {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = now.map_or(0, |it| it.as_nanos());
+    Nanos(i64::try_from(nanos).unwrap_or(i64::MAX / 2))
+}
+
+/// Whether the process with this id is the one that began then.
+pub(super) fn lives(proc: &Path, pid: u32, began: u64) -> bool {
+    let stat = Stat::read(&proc.join(pid.to_string()).join("stat"));
+    stat.is_some_and(|it| !it.has_ended && it.began == began)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::{Uid, mkfifo};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(600);
+
+    /// The files of two ranks, both of this process's.
+    struct Files {
+        folder: tempfile::TempDir,
+        wished: Vec<Wished>,
+    }
+
+    impl Files {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let place = folder.path().canonicalize().unwrap();
+            let wished = |name: &str| Wished {
+                pid: std::process::id(),
+                uid: Uid::effective().as_raw(),
+                began: Stat::of("self").unwrap().began,
+                file: place.join(name),
+            };
+            let wished = vec![wished("0.json"), wished("1.json")];
+            Self { folder, wished }
+        }
+
+        /// As Kineto writes: all of a file at once.
+        fn write(&self, rank: usize, text: &str) {
+            let first = self.folder.path().join("first");
+            fs::write(&first, text).unwrap();
+            fs::rename(first, &self.wished[rank].file).unwrap();
+        }
+
+        fn sample(&self) -> Result<Sample, String> {
+            let mut traces = Traces::new(Path::new("/proc"), &self.wished);
+            traces.sample(SOON).map_err(|why| why.text)
+        }
+
+        fn left(&self) -> usize {
+            fs::read_dir(self.folder.path()).unwrap().count()
+        }
+    }
+
+    /// Three iterations of 1 ms that began now, and this much later.
+    fn trace(later: i64) -> String {
+        let base = since_1970() + Nanos(later);
+        let kernel = |at: i64| {
+            let (name, ts) = (at % 10, 100 * at);
+            format!(
+                r#"{{"ph":"X","cat":"kernel","name":"kernel {name}","pid":0,"tid":7,"ts":{ts},"dur":90,"args":{{}}}}"#
+            )
+        };
+        let events: Vec<String> = (0..40).map(kernel).collect();
+        let events = events.join(",");
+        format!(
+            "{{\"traceEvents\": [{events}], \"baseTimeNanoseconds\": {}}}",
+            base.0
+        )
+    }
+
+    #[test]
+    fn files_become_a_sample_and_are_removed() {
+        let files = Files::new();
+        files.write(0, &trace(0));
+        files.write(1, &trace(50_000));
+        let sample = files.sample().unwrap();
+        assert_eq!(sample.ranks.len(), 2);
+        for rank in &sample.ranks {
+            let kernels = &rank.kernels;
+            assert_eq!(kernels.duration, Nanos(1_000_000));
+            assert_eq!((kernels.name.len(), kernels.new_names.len()), (10, 10));
+            assert!(!kernels.shows_collectives, "there are none");
+        }
+        assert_eq!(files.left(), 0);
+    }
+
+    #[test]
+    fn a_file_that_does_not_come_is_one_error_and_removed_when_it_comes_late() {
+        let files = Files::new();
+        files.write(0, &trace(0));
+        let mut traces = Traces::new(Path::new("/proc"), &files.wished);
+        let why = traces.sample(SOON).unwrap_err();
+        assert!(
+            why.text.contains("has written no trace within"),
+            "{}",
+            why.text
+        );
+        assert!(!why.too_short);
+        files.write(1, &trace(0));
+        traces.remove_late();
+        assert_eq!(files.left(), 0);
+    }
+
+    #[test]
+    fn whatever_else_stands_there_is_one_error_and_not_removed() {
+        for (what, told) in [
+            ("link", "a link stands there"),
+            ("pipe", "is a named pipe"),
+            ("long", "has 10737418240 bytes"),
+        ] {
+            let files = Files::new();
+            let place = &files.wished[1].file;
+            let target = files.folder.path().join("target");
+            files.write(0, &trace(0));
+            match what {
+                "link" => {
+                    fs::write(&target, trace(0)).unwrap();
+                    symlink(&target, place).unwrap();
+                }
+                "pipe" => mkfifo(place, Mode::S_IRWXU).unwrap(),
+                _ => fs::File::create(place).unwrap().set_len(10 << 30).unwrap(),
+            }
+            let why = files.sample().unwrap_err();
+            assert!(why.contains(told), "{what}: {why}");
+            assert!(place.symlink_metadata().is_ok(), "{what}");
+        }
+    }
+
+    #[test]
+    fn garbage_and_clocks_that_differ_are_one_error() {
+        let hour = 3_600_000_000_000;
+        for (text, told) in [
+            ("{\"traceEvents\": [".to_owned(), "ends in the middle"),
+            ("no trace".to_owned(), "is no JSON"),
+            (trace(hour), " s from now"),
+            (trace(-hour), " s before the trace was asked for"),
+        ] {
+            let files = Files::new();
+            files.write(0, &trace(0));
+            files.write(1, &text);
+            let why = files.sample().unwrap_err();
+            assert!(why.contains(told), "{why}");
+            assert_eq!(files.left(), 0, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_one_error() {
+        let mut files = Files::new();
+        files.wished[1].began += 1;
+        let began = Instant::now();
+        let why = files.sample().unwrap_err();
+        assert!(why.contains("has ended before it wrote a trace"), "{why}");
+        assert!(began.elapsed() < SOON);
+    }
+
+    #[test]
+    fn an_errand_that_hangs_keeps_nobody_else_from_his() {
+        let (out, outcomes) = std::sync::mpsc::channel();
+        let errands = Errands::new(Path::new("/proc"), out);
+        let forever = || Errand::Traces {
+            files: Files::new().wished,
+            patience: Duration::from_secs(3600),
+        };
+        assert!(errands.start(1, 1000, forever()));
+        assert!(
+            !errands.start(2, 1000, Errand::Places(vec![1])),
+            "one of each user"
+        );
+        assert!(errands.start(3, 1001, Errand::Places(vec![1])));
+        assert_eq!(outcomes.recv().unwrap().0, 3);
+        // Its thread has to end, too.
+        while !errands.start(4, 1001, forever()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(errands.start(5, 1002, forever()) && errands.start(6, 1003, forever()));
+        assert!(
+            !errands.start(7, 1004, Errand::Places(vec![1])),
+            "four of all"
+        );
+    }
+}

@@ -1,0 +1,489 @@
+//! Jobs without a hook, sampled by traces on demand where the administrator has turned that on: litd has their processes
+//! record, reads what they write, and hands the core the frames that their hooks would send.
+//!
+//! - `job`: the stages of one job;
+//! - `errand`: reading, on threads of its own.
+//!
+//! One job records at a time, so that the memory for traces is bounded for the whole node.
+
+mod errand;
+mod job;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use litd_api::SampledJob;
+use litd_attach::{Client, NoWish, Trace};
+use litd_core::Peer;
+use litd_proto::{FromHook, Hello, PROTOCOL};
+use litd_units::Nanos;
+use tokio::time::sleep;
+
+use super::launcher::Place;
+use super::{Newcomer, Wishes};
+use crate::hub::{Hub, Shared};
+use crate::process::Processes;
+use errand::{Errand, Errands, Outcome, Wished, lives, since_1970};
+use job::{Member, Rank, Stage, Wish};
+
+/// How often to look.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// After this drivers are asked again who uses their GPUs, while a job's processes are not placed; and so often it is
+/// after twice the time, while the same processes use none.
+const HOLDERS: Nanos = Nanos(10_000_000_000);
+const DOUBLINGS: u32 = 6;
+
+/// How long a process may take to fetch a wish, and to write what it has recorded.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// An errand that has not ended so long after its time hangs.
+const HANGS: Duration = Duration::from_secs(15);
+
+/// Where there are no optimizer's steps, all processes begin so long after the wish: all of them know of it by then.
+const START: Nanos = Nanos(9_000_000_000);
+
+/// Two ways at once for one rank count once.
+const HOOKED: &str = "its processes have the hook, which shows more";
+
+/// The software that traces on demand are known by among profilers (`litctl stacks`).
+const PROFILER: &str = "Kineto on demand";
+
+/// What the processes of a job have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    uid: u32,
+    /// The user with whose processes they are counted: theirs, or the one to whom that is subordinate.
+    owner: u32,
+    home: Option<String>,
+    /// The process that started them.
+    parent: i32,
+}
+
+impl Key {
+    fn of(client: &Client) -> Self {
+        Self {
+            uid: client.sender.uid,
+            owner: client.looked.owner,
+            home: client.looked.job.clone(),
+            parent: client.looked.parent,
+        }
+    }
+}
+
+/// A job, and its number among guests.
+#[derive(Debug, Default)]
+struct Job {
+    number: u64,
+    stage: Stage,
+}
+
+/// When drivers were asked who uses their GPUs.
+#[derive(Debug, Default)]
+struct Asked {
+    last: Option<Nanos>,
+    /// For these processes.
+    pids: BTreeSet<u32>,
+    times: u32,
+}
+
+impl Asked {
+    /// Whether they are to be asked now, for these processes.
+    fn is_time(&mut self, now: Nanos, pids: BTreeSet<u32>) -> bool {
+        if !pids.is_subset(&self.pids) {
+            self.times = 0;
+        }
+        let wait = Nanos(HOLDERS.0 << self.times.min(DOUBLINGS));
+        let is_time = !pids.is_empty() && self.last.is_none_or(|then| now >= then + wait);
+        if is_time {
+            self.last = Some(now);
+            self.times = self.times.saturating_add(1);
+        }
+        self.pids = pids;
+        is_time
+    }
+}
+
+/// Samples jobs without a hook.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    wishes: Rc<Wishes>,
+    proc: PathBuf,
+    processes: Processes,
+    every: Nanos,
+    errands: Errands,
+    outcomes: Receiver<(u64, Outcome)>,
+    jobs: BTreeMap<Key, Job>,
+    /// The last number of a job, or of an errand.
+    last: u64,
+    /// The traces that are waited for, and until when.
+    recording: Option<(u64, Instant)>,
+    asked: Asked,
+}
+
+impl Sampler {
+    pub fn new(wishes: Rc<Wishes>, proc: &Path, every: Nanos) -> Self {
+        let (out, outcomes) = channel();
+        Self {
+            wishes,
+            proc: proc.to_owned(),
+            processes: Processes::new(proc),
+            every,
+            errands: Errands::new(proc, out),
+            outcomes,
+            jobs: BTreeMap::new(),
+            last: 0,
+            recording: None,
+            asked: Asked::default(),
+        }
+    }
+
+    /// Samples for ever.
+    pub async fn serve(mut self, hub: Shared) {
+        loop {
+            sleep(LOOK).await;
+            self.look(&mut hub.borrow_mut());
+        }
+    }
+
+    fn look(&mut self, hub: &mut Hub) {
+        let now = hub.clock().now();
+        if hub.is_stopping() {
+            return;
+        }
+        while let Ok((number, outcome)) = self.outcomes.try_recv() {
+            self.take(hub, now, number, outcome);
+        }
+        self.give_up(hub, now);
+        self.group(hub, now);
+        for job in self.jobs.values_mut() {
+            job.stage.hear(hub, now, self.every);
+        }
+        self.gather(hub, now);
+        self.wish(now);
+        self.tell(hub);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Jobs of processes that ask; jobs whose processes have gone are sampled no more.
+    fn group(&mut self, hub: &mut Hub, now: Nanos) {
+        let mut there: BTreeMap<Key, Vec<Client>> = BTreeMap::new();
+        for client in self.wishes.clients().into_iter().filter(|it| it.traces) {
+            there.entry(Key::of(&client)).or_default().push(client);
+        }
+        for (key, job) in &mut self.jobs {
+            let processes = there.get(key).map(Vec::as_slice).unwrap_or_default();
+            let asks = |of: &Member| {
+                let same = |it: &Client| (it.sender.pid, it.looked.began) == (of.pid, of.began);
+                processes.iter().any(same)
+            };
+            let why = job
+                .stage
+                .members()
+                .into_iter()
+                .find(|it| !asks(it))
+                .map(|of| match lives(&self.proc, of.pid, of.began) {
+                    true => format!("process {} asks no more", of.pid),
+                    false => format!("process {} has ended", of.pid),
+                });
+            if let Some(why) = why {
+                job.stage.part(hub, now, &why, true);
+            }
+        }
+        self.jobs.retain(|key, _| there.contains_key(key));
+        for (key, processes) in there {
+            // A job of one rank is observed at most: a trace of it would be for nothing.
+            if processes.len() > 1 && !self.jobs.contains_key(&key) {
+                let number = self.number();
+                let stage = Stage::default();
+                self.jobs.insert(key, Job { number, stage });
+            }
+        }
+    }
+
+    /// `Gathers` -> `Places`, once at least two of a job's processes use one GPU each.
+    fn gather(&mut self, hub: &mut Hub, now: Nanos) {
+        let clients = self.wishes.clients();
+        let mut gathering = BTreeSet::new();
+        let mut found = Vec::new();
+        for (key, job) in &mut self.jobs {
+            let Stage::Gathers { why } = &mut job.stage else {
+                continue;
+            };
+            let own = clients.iter().filter(|it| Key::of(it) == *key);
+            let (mut members, mut several) = (Vec::new(), None);
+            let (mut hooked, mut pids) = (false, BTreeSet::new());
+            for client in own {
+                let pid = client.sender.pid;
+                hooked |= hub.has_hook(pid);
+                pids.insert(pid);
+                let peer = Peer {
+                    pid,
+                    uid: client.sender.uid,
+                };
+                match hub.held_by(peer).as_slice() {
+                    [] => {}
+                    [(device, gpu)] => members.push(Member {
+                        pid,
+                        uid: peer.uid,
+                        began: client.looked.began,
+                        own: client.looked.own,
+                        gpu: gpu.clone(),
+                        device: *device,
+                    }),
+                    [..] => several = Some(pid),
+                }
+            }
+            if hooked {
+                *why = HOOKED.to_owned();
+                continue;
+            }
+            gathering.append(&mut pids);
+            match several {
+                Some(pid) => *why = format!("process {pid} uses several GPUs, and a rank has one"),
+                None if members.len() < 2 => {
+                    "less than two of its processes use GPUs".clone_into(why)
+                }
+                None => found.push((key.clone(), members)),
+            }
+        }
+        if self.asked.is_time(now, gathering) {
+            hub.look_for_holders();
+        }
+        for (key, members) in found {
+            let errand = self.number();
+            let pids = members.iter().map(|it| it.pid).collect();
+            if self.errands.start(errand, key.owner, Errand::Places(pids))
+                && let Some(job) = self.jobs.get_mut(&key)
+            {
+                job.stage = Stage::Places { errand, members };
+            }
+        }
+    }
+
+    fn take(&mut self, hub: &mut Hub, now: Nanos, number: u64, outcome: Outcome) {
+        if self
+            .recording
+            .is_some_and(|(recording, _)| recording == number)
+        {
+            self.recording = None;
+        }
+        let of_it = |job: &&mut Job| match &job.stage {
+            Stage::Places { errand, .. } => *errand == number,
+            Stage::Samples(sampling) => {
+                sampling.wish.as_ref().is_some_and(|it| it.errand == number)
+            }
+            _ => false,
+        };
+        let Some(job) = self.jobs.values_mut().find(of_it) else {
+            return;
+        };
+        match outcome {
+            Outcome::Places(places) => {
+                let Stage::Places { members, .. } = &mut job.stage else {
+                    return;
+                };
+                let members = std::mem::take(members);
+                let joined = join(
+                    hub,
+                    &self.processes,
+                    &self.proc,
+                    job.number,
+                    members,
+                    &places,
+                );
+                job.stage.join(now, joined);
+            }
+            Outcome::Traces(sample) => {
+                let Stage::Samples(sampling) = &mut job.stage else {
+                    return;
+                };
+                let tickets = sampling.wish.iter().flat_map(|it| it.tickets.clone());
+                self.wishes.end(tickets);
+                match sample {
+                    Ok(sample) => sampling.takes(hub, now, sample),
+                    Err(why) => sampling.fails(hub, now, &why.text, why.too_short),
+                }
+            }
+        }
+    }
+
+    /// An errand that hangs, as in a file system of the job's own, is waited for no longer.
+    fn give_up(&mut self, hub: &mut Hub, now: Nanos) {
+        if let Some((number, deadline)) = self.recording
+            && Instant::now() > deadline
+        {
+            let hangs = "reading its traces takes too long: the file system may hang".to_owned();
+            self.take(hub, now, number, Outcome::Traces(Err(hangs.into())));
+        }
+    }
+
+    /// Has the next job record whose trace is due.
+    fn wish(&mut self, now: Nanos) {
+        if self.recording.is_some() {
+            return;
+        }
+        let errand = self.last + 1;
+        // The one that has waited longest: with many jobs a period is too short for all.
+        let samplings = self
+            .jobs
+            .iter_mut()
+            .filter_map(|(key, job)| match &mut job.stage {
+                Stage::Samples(sampling) => Some((sampling.due(now)?, key.owner, sampling)),
+                _ => None,
+            });
+        let Some((_, owner, sampling)) = samplings.min_by_key(|it| it.0) else {
+            return;
+        };
+        let start = u64::try_from((since_1970() + START).0 / 1_000_000).unwrap_or(0);
+        let window = sampling.rounds.window(start);
+        let (mut files, mut tickets) = (Vec::new(), Vec::new());
+        for rank in &sampling.ranks {
+            let asked = self
+                .wishes
+                .file()
+                .map_err(|error: io::Error| error.to_string());
+            let asked = asked.and_then(|file| {
+                let trace = Trace {
+                    file,
+                    window,
+                    host: false,
+                };
+                let ticket = self.wishes.want(rank.member.pid, &trace);
+                let ticket = ticket.map_err(|why: NoWish| why.to_string())?;
+                Ok((trace.written(rank.member.own), ticket))
+            });
+            match asked {
+                Ok((file, ticket)) => {
+                    files.push(wished(&rank.member, file));
+                    tickets.push((rank.member.pid, ticket));
+                }
+                // Somebody takes a trace by hand, or the process is about to go.
+                Err(_) => {
+                    self.wishes.end(tickets);
+                    return sampling.rounds.put_off(now);
+                }
+            }
+        }
+        let waits = u64::try_from(sampling.rounds.waits().0).unwrap_or(0);
+        let patience = PATIENCE + Duration::from_nanos(waits);
+        if !self
+            .errands
+            .start(errand, owner, Errand::Traces { files, patience })
+        {
+            self.wishes.end(tickets);
+            return sampling.rounds.put_off(now);
+        }
+        self.last = errand;
+        self.recording = Some((errand, Instant::now() + patience + HANGS));
+        sampling.rounds.begin(now);
+        sampling.wish = Some(Wish {
+            errand,
+            tickets,
+            since: now,
+            counts: sampling.is_wanted(),
+        });
+    }
+
+    /// Shows how far each job has come.
+    fn tell(&self, hub: &Hub) {
+        let told = self.jobs.iter().map(|(key, job)| {
+            let named = job
+                .stage
+                .sessions()
+                .into_iter()
+                .find_map(|it| hub.attached_as(it));
+            SampledJob {
+                job: named.map(|(job, _)| job.to_owned()),
+                home: key.home.clone(),
+                uid: key.uid,
+                pids: job.stage.members().iter().map(|it| it.pid).collect(),
+                every_seconds: self.every.as_secs_f64(),
+                text: job.stage.words(),
+            }
+        });
+        self.wishes.show(told.collect());
+    }
+}
+
+fn wished(member: &Member, file: String) -> Wished {
+    Wished {
+        pid: member.pid,
+        uid: member.uid,
+        began: member.began,
+        file: file.into(),
+    }
+}
+
+/// Has all ranks of a job say hello, if their launcher's variables agree.
+fn join(
+    hub: &mut Hub,
+    processes: &Processes,
+    proc: &Path,
+    job: u64,
+    members: Vec<Member>,
+    places: &[Option<Place>],
+) -> Result<Vec<Rank>, String> {
+    let mut hellos = Vec::new();
+    for (member, place) in members.iter().zip(places) {
+        let Some(place) = place else {
+            return Err(format!(
+                "no launcher's variables (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and the like) tell the rank of \
+                 process {}",
+                member.pid
+            ));
+        };
+        hellos.push(hello(member, place));
+    }
+    let here = hellos.first().map_or(0, |it| it.local_world_size);
+    if usize::try_from(here) != Ok(hellos.len()) {
+        let those = hellos.len();
+        return Err(format!(
+            "{those} of its {here} ranks on this node use GPUs and ask for traces"
+        ));
+    }
+    let mut homes = Vec::new();
+    for member in &members {
+        if hub.has_hook(member.pid) {
+            return Err(HOOKED.to_owned());
+        }
+        let home = processes.home_since(member.pid, member.began);
+        homes.push(home.ok_or_else(|| format!("process {} has ended", member.pid))?);
+    }
+    let mut ranks = Vec::new();
+    for ((member, hello), home) in members.into_iter().zip(hellos).zip(homes) {
+        let newcomer = Newcomer {
+            pid: member.pid,
+            began: member.began,
+            stat: proc.join(member.pid.to_string()).join("stat"),
+            job,
+        };
+        let session = hub.guest_joins(newcomer, member.uid, home);
+        hub.guest_says(session, &FromHook::Hello(hello));
+        ranks.push(Rank::new(member, session));
+    }
+    Ok(ranks)
+}
+
+fn hello(member: &Member, place: &Place) -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        job: place.job.clone(),
+        rank: place.rank,
+        local_rank: place.local_rank,
+        world_size: place.world_size,
+        local_world_size: place.local_world_size,
+        gpu: member.gpu.clone(),
+        framework: "pytorch".to_owned(),
+        versions: BTreeMap::from([("profiler".to_owned(), PROFILER.to_owned())]),
+        group: String::new(),
+    }
+}

@@ -1,0 +1,373 @@
+//! A job without a hook, sampled by traces on demand: processes that ask as PyTorch's client does, on a simulated node
+//! whose iterations are written into the files that they are asked for. SIMULATED.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use litd_api::{Command, EventKind, JobState, JobStatus, Traceable};
+use litd_sim::kineto::{Marks, write_marked};
+use litd_traces::Timeline;
+use litd_units::{Millis, Nanos, Watts};
+
+use super::client::rank;
+use super::{Namespace, ON, alone};
+use crate::stand::{GPUS, SOON, Stand, quick};
+
+/// What launchers' variables make of the job.
+const JOB: &str = "localhost:29500";
+
+/// A node, and the processes of a job on it.
+struct Node {
+    stand: Stand,
+    children: Vec<Child>,
+    told: Receiver<(usize, String)>,
+    /// Where processes are told to connect as hooks.
+    hooks: tempfile::TempDir,
+    _namespace: Namespace,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Node {
+    /// `None`, and a sentence on why, where no namespace can be made.
+    fn new(policy: &str) -> Option<Self> {
+        let namespace = alone()?;
+        let sampled = "attach.kineto_samples = true\nattach.kineto_every_seconds = 30.0\n";
+        let stand = Stand::clocked(&format!(
+            "{}{ON}{sampled}attach.traces = \"{}\"\n",
+            quick(policy),
+            std::env::temp_dir().display()
+        ));
+        let (out, told) = channel();
+        let hooks = tempfile::tempdir().unwrap();
+        let process = |it| rank(it, GPUS, hooks.path());
+        let mut children: Vec<Child> = (0..GPUS).map(process).collect();
+        for (number, child) in children.iter_mut().enumerate() {
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let out = out.clone();
+            stand.rig.hardware().set_holders(number, vec![child.id()]);
+            thread::spawn(move || {
+                for line in lines.map_while(Result::ok) {
+                    let told = line.split_once('<').and_then(|(_, it)| it.split_once('>'));
+                    if let Some((told, _)) = told
+                        && out.send((number, told.to_owned())).is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+        Some(Self {
+            stand,
+            children,
+            told,
+            hooks,
+            _namespace: namespace,
+        })
+    }
+
+    fn end(&mut self) {
+        for mut child in self.children.drain(..) {
+            let _ = child.kill();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Lets time pass until all processes are told to record, and returns the files that they are to write.
+    fn told(&mut self) -> Vec<PathBuf> {
+        let mut files = vec![None; GPUS];
+        let deadline = Instant::now() + 2 * SOON;
+        while files.iter().any(Option::is_none) {
+            assert!(
+                Instant::now() < deadline,
+                "{:?}\n{}",
+                self.traceable(),
+                self.stand.said()
+            );
+            self.stand.pass(1.0);
+            while let Ok((number, told)) = self.told.recv_timeout(Duration::from_millis(50)) {
+                let file = told
+                    .split(';')
+                    .find_map(|it| it.strip_prefix("ACTIVITIES_LOG_FILE="));
+                let stem = file.unwrap().strip_suffix(".json").unwrap();
+                files[number] = Some(format!("{stem}_{}.json", self.children[number].id()).into());
+            }
+        }
+        files.into_iter().flatten().collect()
+    }
+
+    /// What each rank's profiler records now.
+    fn recorded(&mut self) -> Vec<Timeline> {
+        let mut recorded: Vec<Timeline> = Vec::new();
+        for _ in 0..4 {
+            self.stand.rig.hardware().run_iteration();
+            self.stand.iteration_passes();
+            let timelines = self.stand.rig.hardware().plant().timelines();
+            match recorded.is_empty() {
+                true => recorded = timelines,
+                false => {
+                    for (all, next) in recorded.iter_mut().zip(timelines) {
+                        all.kernels.extend(next.kernels);
+                        all.iterations.extend(next.iterations);
+                    }
+                }
+            }
+        }
+        // By the node's clock, within what litd allows: here the iterations took no time.
+        let kernels = || recorded.iter().flat_map(|it| &it.kernels);
+        let (first, last) = (
+            kernels().map(|it| it.start).min(),
+            kernels().map(|it| it.end).max(),
+        );
+        let by = wall() - Nanos((first.unwrap().0 + last.unwrap().0) / 2);
+        for timeline in &mut recorded {
+            timeline.sort();
+            timeline.shift(by);
+        }
+        recorded
+    }
+
+    /// Waits, in real time, until something is so.
+    fn wait(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !done(self) {
+            let told = || (self.traceable().sampled, self.stand.events(EventKind::Job));
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {:#?}\n{}",
+                told(),
+                self.stand.said()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The same while time passes on the node.
+    fn pass_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        for _ in 0..100 {
+            if done(self) {
+                return;
+            }
+            self.stand.pass(0.5);
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.wait(what, done);
+    }
+
+    /// One trace of all ranks, which gives a sample.
+    fn sample(&mut self, marks: Marks) {
+        let before = self.samples();
+        let files = self.told();
+        for (file, timeline) in files.iter().zip(self.recorded()) {
+            write(file, &timeline, marks);
+        }
+        self.wait("a sample", |node| node.samples() > before);
+        self.stand.finish();
+        let left = files.iter().filter(|file| file.exists()).count();
+        assert_eq!(left, 0, "files are removed");
+    }
+
+    /// Samples and traces that gave none, as far as litd has told.
+    fn samples(&self) -> u64 {
+        let told = self.traceable().sampled.into_iter().next();
+        let text = told.map_or_else(String::new, |it| it.text);
+        let number = text
+            .split_once(" samples so far")
+            .map(|(number, _)| number.parse());
+        number.and_then(Result::ok).unwrap_or(0)
+    }
+
+    fn traceable(&self) -> Traceable {
+        let (_, body) = self.stand.ask("GET", "/v1/trace", "");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn job(&self) -> Option<JobStatus> {
+        let jobs = self.stand.status().jobs;
+        jobs.into_iter().find(|it| it.name == JOB)
+    }
+
+    /// How long an iteration takes now.
+    fn length(&self) -> Millis {
+        self.stand.rig.hardware().plant().last().length
+    }
+
+    fn moved(&self) -> usize {
+        let found = self.stand.rig.ledger().found();
+        let held = self.stand.held();
+        held.iter().zip(&found).filter(|(a, b)| a != b).count()
+    }
+
+    fn has_said(&self, part: &str) -> bool {
+        self.stand.has_event(EventKind::Fault, part)
+    }
+}
+
+fn wall() -> Nanos {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Nanos(now.as_nanos().try_into().unwrap())
+}
+
+/// As Kineto writes: under another name first.
+fn write(file: &Path, timeline: &Timeline, marks: Marks) {
+    let mut text = Vec::new();
+    write_marked(timeline, marks, &mut text).unwrap();
+    let first = file.with_extension("tmp");
+    fs::write(&first, text).unwrap();
+    fs::rename(&first, file).unwrap();
+}
+
+/// SIMULATED: a job whose script knows nothing of litd is balanced.
+#[test]
+fn a_job_without_a_hook_is_balanced_by_its_own_traces() {
+    let Some(mut node) = Node::new("gpu-realloc") else {
+        return;
+    };
+    node.sample(Marks::Optimizer);
+    let before = node.length();
+    let mut rounds = 1;
+    while node.job().unwrap().state != JobState::Converged {
+        assert!(rounds < 30, "{:#?}", node.job());
+        node.sample(Marks::Optimizer);
+        rounds += 1;
+    }
+    let after = node.length();
+    println!("SIMULATED: {rounds} traces; an iteration takes {after} instead of {before}");
+    assert!(node.moved() >= 3, "{:?}", node.stand.held());
+    assert!(after.0 < 0.995 * before.0, "{after} instead of {before}");
+    let job = node.job().unwrap();
+    let measured = job.measured.unwrap();
+    assert!(
+        measured.starts_with("Kineto on demand, every 30 s; "),
+        "{measured}"
+    );
+    assert_eq!(job.ranks.len(), GPUS);
+    node.stand.assert_rules();
+    // Its end gives all caps back.
+    node.stand.rig.ledger().permit_found();
+    node.end();
+    node.pass_until("its end", |node| node.job().is_none());
+    node.stand.pass(2.0);
+    assert!(node.stand.is_back(), "{:?}", node.stand.held());
+}
+
+/// Inference steps no optimizer: iterations are what comes again.
+#[test]
+fn iterations_without_marks_are_found_by_their_kernels() {
+    let Some(mut node) = Node::new("observe") else {
+        return;
+    };
+    for _ in 0..3 {
+        node.sample(Marks::Nothing);
+    }
+    let job = node.job().unwrap();
+    let (told, length) = (job.iteration_time.unwrap(), node.length());
+    assert!((told.0 / length.0 - 1.0).abs() < 0.05, "{told} of {length}");
+    assert!(job.samples >= 1, "{job:#?}");
+    assert_eq!(node.moved(), 0);
+}
+
+/// What was recorded while caps moved is of neither the old caps nor the new ones.
+#[test]
+fn a_trace_during_which_a_cap_was_set_is_no_sample() {
+    let Some(mut node) = Node::new("observe") else {
+        return;
+    };
+    node.sample(Marks::Optimizer);
+    let (samples, before) = (node.samples(), node.job().unwrap());
+    let files = node.told();
+    let watts = Watts(690.0);
+    let device = "gpu3".to_owned();
+    node.stand.rig.ledger().permit_found();
+    node.stand.command(&Command::SetCap { device, watts });
+    for (file, timeline) in files.iter().zip(node.recorded()) {
+        write(file, &timeline, Marks::Optimizer);
+    }
+    // The iterations' times are told all the same.
+    let iteration = |job: &JobStatus| job.ranks[0].iteration;
+    node.wait("its iterations", |node| {
+        node.job()
+            .is_some_and(|it| iteration(&it) > iteration(&before))
+    });
+    node.stand.finish();
+    assert_eq!(
+        (node.samples(), node.job().unwrap().samples),
+        (samples, before.samples)
+    );
+}
+
+/// Each is one error, and nothing is steered by it.
+#[test]
+fn what_is_no_trace_steers_nothing() {
+    let Some(mut node) = Node::new("gpu-realloc") else {
+        return;
+    };
+    let files = node.told();
+    let recorded = node.recorded();
+    for (file, timeline) in files.iter().zip(&recorded) {
+        write(file, timeline, Marks::Optimizer);
+        if file == &files[3] {
+            fs::write(file, "{\"traceEvents\": [garbage").unwrap();
+        }
+    }
+    node.wait("an error", |node| {
+        node.has_said("no sample by Kineto on demand: process")
+    });
+    assert!(
+        node.has_said("has written what is no trace: it "),
+        "{}",
+        node.stand.said()
+    );
+
+    // A clock that is an hour off.
+    let files = node.told();
+    for (number, (file, mut timeline)) in files.iter().zip(node.recorded()).enumerate() {
+        if number == 5 {
+            timeline.shift(Nanos(3_600_000_000_000));
+        }
+        write(file, &timeline, Marks::Optimizer);
+    }
+    node.wait("an error", |node| {
+        node.has_said("differs from this node's: by it kernels ran 3")
+    });
+
+    // A process that ends instead of writing.
+    node.told();
+    let mut gone = node.children.remove(2);
+    gone.kill().unwrap();
+    gone.wait().unwrap();
+    node.pass_until("its end", |node| node.job().is_none());
+    assert_eq!(node.moved(), 0);
+    let count = node.stand.events(EventKind::Fault).into_iter();
+    let count = count
+        .filter(|it| it.contains("no sample by Kineto on demand"))
+        .count();
+    assert!(count <= 3, "one error each: {count}");
+}
+
+/// Two ways at once for one rank count once, and the hook's is the better one.
+#[test]
+fn a_hook_takes_the_place_of_traces() {
+    let Some(mut node) = Node::new("observe") else {
+        return;
+    };
+    node.sample(Marks::Optimizer);
+    assert_eq!(node.job().unwrap().ranks.len(), GPUS);
+    let socket = node.stand.rig.layout().ingest();
+    let hook = node.hooks.path().join(node.children[0].id().to_string());
+    fs::write(hook, socket.to_str().unwrap()).unwrap();
+    node.wait("the traces' end", |node| node.job().is_none());
+    node.wait("a word on it", |node| {
+        let sampled = node.traceable().sampled.into_iter().next();
+        sampled.is_some_and(|it| it.text.contains("the hook, which shows more"))
+    });
+}
