@@ -369,7 +369,9 @@ fn litd_does_not_start_anew_while_what_was_set_is_not_on_disk() {
     let layout = Layout::new(files.root.path());
     // Nothing can be put in place of the file: what it is written to first can't be made.
     let obstacle = layout.state().join("condition.new");
-    fs::create_dir(&obstacle).unwrap();
+    wait_for("litd is not just writing it", || {
+        fs::create_dir(&obstacle).is_ok()
+    });
     let command = r#"{"command": "begin_job", "job": "slurm-7", "gpus": ["0"], "opt_out": true}"#;
     let (_, said) = ask(&layout.control(), "POST", "/v1/command", command).unwrap();
     assert!(said.contains("can't save that"), "{said}");
