@@ -5,6 +5,8 @@
 //! can do no more than the command in it, which root may give. It lies below the runtime directory, which a boot
 //! empties; a note that another boot has left is removed unread.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -17,10 +19,14 @@ use litd_files as files;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use crate::lock_holders::Held;
 use crate::state;
 
 /// The folder's name.
 const FOLDER: &str = "announced";
+
+/// The name of the folder of devices' locks beside it.
+const LOCKS: &str = "devices";
 
 /// A note is being written under a name that begins so. No job's does.
 const UNFINISHED: &str = ".new-";
@@ -79,33 +85,103 @@ pub fn leave(folder: &Path, command: &Command) -> Result<(), String> {
     write(folder, &path, &Note { boot, said }).map_err(failed)
 }
 
-/// Reads all notes, in the order in which they were left, removes them, and hands their commands on. One that can't be
-/// removed is not handed on: that would be done over and over. Returns what was wrong with any, in words.
-pub fn hand_on(folder: &Path, mut to: impl FnMut(Command)) -> Vec<String> {
-    let failed = |error: io::Error| {
-        let folder = folder.display();
-        vec![format!(
-            "{folder}: what schedulers announced while litd was away can't be read: {error}"
-        )]
-    };
-    let notes = match fs::symlink_metadata(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
-        Err(error) => return failed(error),
-        Ok(_) => match all(folder) {
-            Ok(notes) if notes.is_empty() => return Vec::new(),
-            Ok(_) => lock(folder, 1).and_then(|alone| Ok((alone, all(folder)?))),
-            Err(error) => Err(error),
-        },
-    };
-    let (_alone, notes) = match notes {
-        Ok(notes) => notes,
-        // Litctl is just writing one: all are read a second later.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Vec::new(),
-        Err(error) => return failed(error),
-    };
+/// The notes as litd reads them.
+#[derive(Debug)]
+pub struct Notes {
+    folder: PathBuf,
+    /// What was wrong at the last look, in words.
+    told: Vec<String>,
+    /// Jobs of which litd was told directly while another process had locked the folder, and when: their notes from
+    /// before that are outdated.
+    outdated: BTreeMap<String, SystemTime>,
+}
+
+impl Notes {
+    /// Those of a litd with this control socket.
+    #[must_use]
+    pub fn of(socket: &Path) -> Self {
+        Self {
+            folder: folder(socket),
+            told: Vec::new(),
+            outdated: BTreeMap::new(),
+        }
+    }
+
+    /// Reads and removes all notes. Returns their commands in order, and what is wrong with any that was not told
+    /// already, in words.
+    pub fn take(&mut self) -> (Vec<Command>, Vec<String>) {
+        let mut said = Vec::new();
+        let wrong = match take_all(&self.folder, &self.outdated, &mut said) {
+            Ok(wrong) => {
+                self.outdated.clear();
+                wrong
+            }
+            // Litctl is just writing one: all are read a second later.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (said, Vec::new()),
+            Err(error) => vec![format!(
+                "{}: what schedulers announced while litd was away can't be read: {error}",
+                self.folder.display()
+            )],
+        };
+        let new = wrong.iter().filter(|it| !self.told.contains(it)).cloned();
+        let new = new.collect();
+        self.told = wrong;
+        (said, new)
+    }
+
+    /// The same before litd carries out this command, which a scheduler has sent to it: what is in a note was said
+    /// before. Where the notes can't be read now, those of the same job are outdated.
+    pub fn take_before(&mut self, command: &Command) -> (Vec<Command>, Vec<String>) {
+        let Some(name) = name_of(command) else {
+            return (Vec::new(), Vec::new());
+        };
+        if self.outdated.len() < MOST || self.outdated.contains_key(name) {
+            self.outdated.insert(name.to_owned(), SystemTime::now());
+        }
+        let (mut said, wrong) = self.take();
+        // What was said before of a job that ends now has no effect any more.
+        let is_end = matches!(command, Command::EndJob { .. });
+        said.retain(|it| !is_end || name_of(it) != Some(name));
+        (said, wrong)
+    }
+}
+
+/// The process that has locked devices whose locks are beside this control socket, while there is no socket. It may be
+/// a litd that listens elsewhere, as one in a pod does, and looks for notes there.
+#[must_use]
+pub fn elsewhere(socket: &Path) -> Option<u32> {
+    if fs::symlink_metadata(socket).is_ok() {
+        return None;
+    }
+    let held = Held::now(Path::new("/proc"));
+    let mut locks = fs::read_dir(socket.with_file_name(LOCKS)).ok()?.flatten();
+    locks.find_map(|lock| held.pid_of(&lock.metadata().ok()?))
+}
+
+/// Reads all notes, in the order in which they were left, removes them, and adds their commands to `said`. One that
+/// can't be removed is left out: that would be done over and over. Returns what was wrong with any, in words.
+///
+/// # Errors
+/// The folder can't be read; `WouldBlock`: another process has locked it.
+fn take_all(
+    folder: &Path,
+    outdated: &BTreeMap<String, SystemTime>,
+    said: &mut Vec<Command>,
+) -> io::Result<Vec<String>> {
+    match fs::symlink_metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+        Ok(_) => {}
+    }
+    if all(folder)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let _alone = lock(folder, 1)?;
     let boot = state::boot_id().unwrap_or_default();
     let mut wrong = Vec::new();
-    for path in notes {
+    for (written, path) in all(folder)? {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let is_outdated = outdated.get(name).is_some_and(|&since| written <= since);
         let note = read(&path);
         if let Err(error) = fs::remove_file(&path) {
             wrong.push(format!(
@@ -115,9 +191,10 @@ pub fn hand_on(folder: &Path, mut to: impl FnMut(Command)) -> Vec<String> {
             continue;
         }
         match note {
+            Ok(_) if is_outdated => {}
             Ok(note) if note.boot == boot => {
                 let own = |it: &Command| name_of(it).is_some_and(|name| path.ends_with(name));
-                note.said.into_iter().filter(own).for_each(&mut to);
+                said.extend(note.said.into_iter().filter(own));
             }
             Ok(_) => {}
             Err(error) => wrong.push(format!(
@@ -126,7 +203,7 @@ pub fn hand_on(folder: &Path, mut to: impl FnMut(Command)) -> Vec<String> {
             )),
         }
     }
-    wrong
+    Ok(wrong)
 }
 
 /// The file's name of the job that a scheduler's command is about.
@@ -161,8 +238,8 @@ fn lock(folder: &Path, tries: u32) -> io::Result<Flock<File>> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// All notes, the oldest first.
-fn all(folder: &Path) -> io::Result<Vec<PathBuf>> {
+/// All notes and when they were written, the oldest first.
+fn all(folder: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     let mut notes: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(folder)?.take(2 * MOST) {
         let entry = entry?;
@@ -175,7 +252,7 @@ fn all(folder: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     notes.sort();
-    Ok(notes.into_iter().map(|(_, path)| path).collect())
+    Ok(notes)
 }
 
 fn read(path: &Path) -> io::Result<Note> {
@@ -185,7 +262,8 @@ fn read(path: &Path) -> io::Result<Note> {
 /// Removes the oldest notes until there is room for one at `path`.
 fn make_room(folder: &Path, path: &Path) -> io::Result<()> {
     let notes = all(folder)?;
-    let others: Vec<&PathBuf> = notes.iter().filter(|it| *it != path).collect();
+    let notes = notes.iter().map(|(_, path)| path);
+    let others: Vec<&PathBuf> = notes.filter(|it| *it != path).collect();
     let excess = (others.len() + 1).saturating_sub(MOST);
     others
         .into_iter()
@@ -219,10 +297,41 @@ mod tests {
         }
     }
 
+    fn notes_in(folder: &Path) -> Notes {
+        Notes::of(&folder.with_file_name("control.sock"))
+    }
+
     fn told(folder: &Path) -> (Vec<Command>, Vec<String>) {
-        let mut all = Vec::new();
-        let wrong = hand_on(folder, |command| all.push(command));
-        (all, wrong)
+        notes_in(folder).take()
+    }
+
+    #[test]
+    fn what_litd_is_told_directly_comes_after_the_notes() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = folder(&place.path().join("control.sock"));
+        let mut notes = notes_in(&folder);
+        let nothing = (Vec::new(), Vec::new());
+        leave(&folder, &begin("slurm-1", true)).unwrap();
+        leave(&folder, &begin("slurm-2", true)).unwrap();
+        let others = (vec![begin("slurm-2", true)], Vec::new());
+        assert_eq!(notes.take_before(&end("slurm-1")), others);
+        assert_eq!(notes.take(), nothing);
+        // The folder is locked just then.
+        leave(&folder, &begin("slurm-1", true)).unwrap();
+        leave(&folder, &begin("slurm-2", true)).unwrap();
+        let locked = lock(&folder, 1).unwrap();
+        assert_eq!(notes.take_before(&end("slurm-1")), nothing);
+        assert_eq!(notes.take(), nothing);
+        drop(locked);
+        assert_eq!(notes.take(), others);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        // What is said of it later counts.
+        leave(&folder, &begin("slurm-1", true)).unwrap();
+        assert_eq!(notes.take().0, [begin("slurm-1", true)]);
+        // It has begun again since its end was left in a note.
+        leave(&folder, &end("slurm-1")).unwrap();
+        let before = notes.take_before(&begin("slurm-1", false));
+        assert_eq!(before, (vec![end("slurm-1")], Vec::new()));
     }
 
     #[test]

@@ -15,13 +15,13 @@ use litd_units::{Nanos, Watts};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::SigSet;
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::Uid;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::announcements::Notes;
 use crate::answers::Answers;
 use crate::attach::Attach;
 use crate::baseline::BaselineFile;
@@ -43,9 +43,7 @@ use crate::rights::Admins;
 use crate::signals::{Asked, Signals};
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
-use crate::{
-    anew, announcements, control, ingest, logging, metrics_server, owners, restore, takeover,
-};
+use crate::{anew, control, ingest, logging, metrics_server, owners, restore, takeover};
 
 pub use crate::restore::restore;
 
@@ -273,12 +271,13 @@ async fn serve(config: Config, options: &Options) -> Result<End, DaemonError> {
         hub.borrow_mut().handle(Event::Asked(why));
     }
     let mut life = Life::new(hub.clone(), answers, signals);
-    let announced = announcements::folder(&config.shell.control.socket);
+    hub.borrow_mut()
+        .reads_notes(Notes::of(&config.shell.control.socket));
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
     // Before any client is answered: the end of a job must not come before its beginning.
-    let told = hear_late(&announced, &hub, &[]);
-    spawn_local(keep_hearing(announced, hub.clone(), told));
+    hub.borrow_mut().hear_late();
+    spawn_local(keep_hearing(hub.clone()));
     let reload = Reload {
         path: options.config.clone(),
         shell: config.shell.clone(),
@@ -450,7 +449,8 @@ pub(crate) fn assemble(
     baseline: Option<BaselineFile>,
 ) -> Result<(Shared, UnboundedReceiver<Report>), DaemonError> {
     let directory = &config.shell.state.directory;
-    let core = begin(
+    let were_here: Vec<String> = found.numbers.gpus().cloned().collect();
+    let mut core = begin(
         config.core.clone(),
         found.inventory,
         store,
@@ -462,6 +462,7 @@ pub(crate) fn assemble(
         directory: directory.clone(),
         cause,
     })?;
+    core.gpus_were_here(were_here);
     let hardware = &config.shell.hardware;
     let search = hardware.simulated.is_none().then(|| hardware.search());
     let presence = Presence::new(search, found.known, found.up);
@@ -566,28 +567,12 @@ async fn keep_reached(sockets: Vec<Rc<Listening>>, hub: Shared) {
     }
 }
 
-/// Hears what schedulers announced while litd was away. While litd stops that is left to the next one. Returns what is
-/// wrong, of which only what was not `told` already is reported.
-fn hear_late(folder: &Path, hub: &Shared, told: &[String]) -> Vec<String> {
-    if hub.borrow().is_stopping() {
-        return told.to_vec();
-    }
-    let uid = Uid::effective().as_raw();
-    let wrong = announcements::hand_on(folder, |command| {
-        // A refusal is an event.
-        let _ = hub.borrow_mut().command(uid, command);
-    });
-    for text in wrong.iter().filter(|it| !told.contains(it)) {
-        hub.borrow_mut().handle(Event::Outside(text));
-    }
-    wrong
-}
-
-/// The same once in a while, for ever: a note may be left just when litd starts.
-async fn keep_hearing(folder: PathBuf, hub: Shared, mut told: Vec<String>) {
+/// Hears what schedulers announced while litd was away once in a while, for ever: a note may be left just when litd
+/// starts.
+async fn keep_hearing(hub: Shared) {
     loop {
         sleep(LOOK).await;
-        told = hear_late(&folder, &hub, &told);
+        hub.borrow_mut().hear_late();
     }
 }
 

@@ -17,8 +17,10 @@ use litd_core::{
     Reply, SessionId,
 };
 use litd_units::{Nanos, Watts};
+use nix::unistd::Uid;
 use tokio::sync::Notify;
 
+use crate::announcements::Notes;
 use crate::attach::{Guests, Wishes};
 use crate::baseline::BaselineFile;
 use crate::clock::Clock;
@@ -56,6 +58,8 @@ pub struct Hub {
     /// Whether caps are held when litd ends, for whoever comes after a crash.
     hold: Option<Note>,
     node_power: NodePowerFile,
+    /// What schedulers have announced while litd was away.
+    notes: Option<Notes>,
     /// Processes of earlier daemons that still wait for a driver.
     hanging: Vec<Hanging>,
     hostname: String,
@@ -108,6 +112,7 @@ impl Hub {
             baseline,
             hold: None,
             node_power,
+            notes: None,
             hanging: Vec::new(),
             hostname,
             configuration,
@@ -136,6 +141,31 @@ impl Hub {
     /// Notes from now on whether caps are held at the end. Call it before [`Hub::begin`].
     pub(crate) fn note_holds(&mut self, note: Note) {
         self.hold = Some(note);
+    }
+
+    /// Hears from now on what schedulers announce while litd is away. Call it before [`Hub::begin`].
+    pub fn reads_notes(&mut self, notes: Notes) {
+        self.notes = Some(notes);
+    }
+
+    /// Hears what schedulers have announced while litd was away. While litd stops that is left to the next one.
+    pub fn hear_late(&mut self) {
+        if !self.is_stopping() {
+            let heard = self.notes.as_mut().map(Notes::take);
+            self.carry_out_notes(heard.unwrap_or_default());
+        }
+    }
+
+    fn carry_out_notes(&mut self, (said, wrong): (Vec<Command>, Vec<String>)) {
+        let now = self.now();
+        for command in said {
+            // A refusal is an event.
+            let _ = self.core.command(now, Uid::effective().as_raw(), command);
+            self.carry_out();
+        }
+        for text in wrong {
+            self.handle(Event::Outside(&text));
+        }
     }
 
     /// Sends nothing to systemd: this core runs before or after the daemon's life.
@@ -327,6 +357,10 @@ impl Hub {
     /// # Errors
     /// The core's reason to refuse.
     pub fn command(&mut self, uid: u32, command: Command) -> Result<Done, Problem> {
+        if !self.is_stopping() {
+            let heard = self.notes.as_mut().map(|it| it.take_before(&command));
+            self.carry_out_notes(heard.unwrap_or_default());
+        }
         let now = self.now();
         let outcome = self.core.command(now, uid, command);
         self.carry_out();

@@ -67,6 +67,11 @@ impl Numbers {
         number
     }
 
+    /// The addresses of the GPUs that have had a number since the node booted.
+    pub fn gpus(&self) -> impl Iterator<Item = &String> {
+        self.gpus.keys()
+    }
+
     /// Keeps the numbers for the next litd.
     ///
     /// # Errors

@@ -423,11 +423,10 @@ impl Store for FileStore {
         if renews {
             self.renew_id()?;
         }
-        let mut whole = match &self.id {
-            Some(id) => litd_core::journal::heading(id).map_err(io::Error::other)?,
-            None => Vec::new(),
+        let whole = match &self.id {
+            Some(id) => litd_core::journal::headed(id, bytes).map_err(io::Error::other)?,
+            None => bytes.to_vec(),
         };
-        whole.extend_from_slice(bytes);
         let file = match self.replace(JOURNAL, &whole) {
             Ok(file) => file,
             Err(error) => {
@@ -630,8 +629,10 @@ mod tests {
     /// The journal's file after its heading.
     fn named_in(store: &mut FileStore) -> Vec<u8> {
         let bytes = store.load_journal().unwrap();
-        let heading = litd_core::journal::heading(store.journal_id().unwrap()).unwrap();
-        bytes.strip_prefix(&heading[..]).unwrap().to_vec()
+        let heading = bytes.iter().position(|&byte| byte == b'\n').unwrap();
+        let id = litd_core::journal::id(&bytes[..heading]);
+        assert_eq!(id.as_deref(), store.journal_id());
+        bytes[heading + 1..].to_vec()
     }
 
     fn names(directory: &Path) -> Vec<String> {

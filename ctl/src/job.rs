@@ -33,7 +33,7 @@ const RECENTLY: Duration = Duration::from_secs(60);
 /// Tell litd that a scheduler's job begins or has ended
 ///
 /// For Prolog and Epilog of Slurm, and other schedulers' scripts. Takes 2 s at most, or 7 s while litd seems to be
-/// restarting. If litd can't be reached and you are root, the command leaves a note in the folder "announced" beside
+/// restarting. If litd does not answer and you are root, the command leaves a note in the folder "announced" beside
 /// the control socket, and litd reads it once it runs again. Never fails a job: errors are lines on standard error,
 /// and the exit status is 0 (with --strict: 1). It does no harm if one of the two commands comes twice or late. Root
 /// and litd's admin group may do this.
@@ -186,7 +186,7 @@ fn numbers(list: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// Tells litd. One that can't be reached may be restarting, and is waited for; one that stays away finds a note.
+/// Tells litd. One that does not answer may be restarting, and is told again; one that stays away finds a note.
 fn tell(socket: &Socket, command: &Command) -> Result<Done, String> {
     let begun = Instant::now();
     let mut waits = false;
@@ -220,17 +220,26 @@ fn may_be_restarting(socket: &Path) -> bool {
 /// Leaves a note for a litd that is not there, and says so.
 fn noted(socket: &Path, command: &Command, why: &str) -> String {
     let folder = announcements::folder(socket);
-    match announcements::leave(&folder, command) {
-        Ok(()) => format!(
+    match (
+        announcements::leave(&folder, command),
+        announcements::elsewhere(socket),
+    ) {
+        (Ok(()), None) => format!(
             "{why}; litd is told once it runs again, by a note in {}",
             folder.display()
         ),
-        Err(error) => format!("{why}; and no note can be left for it: {error}"),
+        (Ok(()), Some(pid)) => format!(
+            "{why}; a note is left in {}, but process {pid} has devices of this node locked: if that is a litd with \
+             another control socket, as in a Kubernetes pod, it does not look there: run `litctl job` where its \
+             socket is (`kubectl exec`)",
+            folder.display()
+        ),
+        (Err(error), _) => format!("{why}; and no note can be left for it: {error}"),
     }
 }
 
 /// Asks on a thread of its own: what a directory service or a file system does to it nobody waits for. An error says
-/// whether a daemon that is restarting looks like this.
+/// whether litd is to be told again: it has not answered, or is stopping.
 fn send(socket: &Socket, command: Command) -> Result<Done, (String, bool)> {
     let (answer, answered) = mpsc::channel();
     let socket = socket.clone();
@@ -241,11 +250,12 @@ fn send(socket: &Socket, command: Command) -> Result<Done, (String, bool)> {
         // The caller may have given up.
         let _ = answer.send(outcome.map_err(|error| {
             let why = error.to_string();
-            let passes = error.may_pass() || why == STOPPING;
+            // Whoever has not answered may not have heard, or not have kept it: it does no harm to tell it twice.
+            let passes = !error.is_refusal() || why == STOPPING;
             (why, passes)
         }));
     });
-    asks.map_err(|error| (format!("can't ask litd: {error}"), false))?;
+    asks.map_err(|error| (format!("can't ask litd: {error}"), true))?;
     answered.recv_timeout(PATIENCE).unwrap_or_else(|_| {
         let waited = PATIENCE.as_secs_f64();
         let why = format!("litd's control socket did not answer within {waited} s");

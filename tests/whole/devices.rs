@@ -117,7 +117,10 @@ fn a_cpu_socket_that_refuses_is_counted_with_what_it_holds() {
     stand.rig.hardware().inject(GPUS, Fault::Refuse);
     let (code, said) = stand.try_command(&Command::Release { device: None });
     assert_eq!(code, 409, "{said}");
-    assert!(said.contains("cpu0: it is open to give"), "{said}");
+    assert!(
+        said.contains("cpu0: it is open until its cap is restored"),
+        "{said}"
+    );
     stand.play(&mut job, 10);
     stand.assert_rules();
     assert_eq!(stand.sum(), Watts(5600.0));

@@ -380,7 +380,7 @@ fn of_an_earlier_boot(journal: &Path) {
     let text = fs::read_to_string(journal).unwrap();
     let earlier = text.lines().map(|line| {
         let (json, _) = line.rsplit_once(' ').unwrap();
-        let json = json.replace(boot.trim(), "an earlier one");
+        let json = json.replace(boot.trim(), "11111111-1111-1111-1111-111111111111");
         format!("{json} {:08x}\n", litd_api::crc32(json.as_bytes()))
     });
     fs::write(journal, earlier.collect::<String>()).unwrap();
@@ -434,6 +434,22 @@ fn a_damaged_journal_fails_one_restore_and_is_told_of_until_its_copy_is_removed(
     let (code, said) = stand.restore();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("nothing to restore"), "{said}");
+}
+
+/// The file ends within a device's line, which the one rename that put it there can't have left so.
+#[test]
+fn a_journal_that_was_cut_is_no_success() {
+    let stand = crashed();
+    let journal = stand.rig.layout().state().join("journal");
+    let bytes = fs::read(&journal).unwrap();
+    let at = bytes.windows(8).position(|it| it == b"\"device\"").unwrap();
+    fs::write(&journal, &bytes[..at + 60]).unwrap();
+    let (code, said) = stand.restore();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the file was cut"), "{said}");
+    assert!(said.contains("compare all caps"), "{said}");
+    let copy = fs::read(journal.with_extension("damaged")).unwrap();
+    assert_eq!(copy, bytes[..at + 60]);
 }
 
 /// As systemd does: `litd restore` after each end of the daemon.

@@ -358,3 +358,39 @@ fn a_job_goes_on_while_litd_starts_anew_and_that_happens_once() {
     stand.assert_rules();
     stand.stop();
 }
+
+#[test]
+fn litd_does_not_start_anew_while_what_was_set_is_not_on_disk() {
+    let files = Files::new("");
+    let sys = files.sys();
+    card(&sys, 0);
+    let daemon = files.start();
+    files.wait_for_devices(1);
+    let layout = Layout::new(files.root.path());
+    // Nothing can be put in place of the file: what it is written to first can't be made.
+    let obstacle = layout.state().join("condition.new");
+    wait_for("litd is not just writing it", || {
+        fs::create_dir(&obstacle).is_ok()
+    });
+    let command = r#"{"command": "begin_job", "job": "slurm-7", "gpus": ["0"], "opt_out": true}"#;
+    let (_, said) = ask(&layout.control(), "POST", "/v1/command", command).unwrap();
+    assert!(said.contains("can't save that"), "{said}");
+    let events = || get::<Events>(&layout, "/v1/events").events;
+    let lost = "a restart of litd would lose opt-outs";
+    assert!(
+        events()
+            .iter()
+            .any(|it| it.warning && it.text.contains(lost)),
+        "{}",
+        daemon.stderr()
+    );
+    assert!(files.status().node.summary.contains(lost));
+    card(&sys, 1);
+    thread::sleep(LONG_ENOUGH);
+    assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
+    // Once there is room it starts anew, and the job is still opted out.
+    fs::remove_dir(&obstacle).unwrap();
+    files.wait_for_devices(2);
+    assert!(files.status().devices[0].opted_out);
+    assert!(!files.status().node.summary.contains(lost));
+}

@@ -393,7 +393,8 @@ pub struct PlanStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
-    /// Not all ranks of this node are here.
+    /// Not all ranks of this node are here; or they are, and the law can't even watch the job with its present
+    /// settings: then the job's `why` begins with "can't be watched".
     Gathering,
     /// Measured only.
     Observe,
@@ -409,7 +410,9 @@ pub enum JobState {
     Rollback,
     /// No frame has come for too long.
     Stale,
-    /// A device of its is not litd's to move, or the journal can't be written.
+    /// litd does not steer the job: steering it has done harm, or a GPU of its is not litd's to steer (its cap is
+    /// foreign, unread or of an unknown range, or it has failed, was released, is shared, or the job has opted out).
+    /// The job's `why` says which.
     Suspended,
 }
 

@@ -24,6 +24,14 @@ pub enum ControlError {
         /// How long that is.
         seconds: f64,
     },
+    /// The connection was accepted, and ended without an answer: litd may have done what it was asked for or not.
+    #[error("{}: litd took the call and ended before it answered: {why}", socket.display())]
+    Lost {
+        /// The control socket.
+        socket: PathBuf,
+        /// What broke.
+        why: String,
+    },
     /// The answer does not follow litd's protocol.
     #[error("litd's answer can't be read: {0}")]
     Answer(String),
@@ -42,6 +50,9 @@ impl ControlError {
     /// Whether a daemon that is just restarting looks like this.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Silent { .. })
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::Lost { .. }
+        )
     }
 }

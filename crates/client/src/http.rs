@@ -76,9 +76,33 @@ impl Exchange {
                 why: access::why(&self.socket, &error),
                 socket: self.socket.clone(),
             })?;
-        let answer = converse(stream, request).await;
-        let answer = answer.map_err(ControlError::Answer)?;
+        let answer = attempt(stream, request).await;
+        let answer = answer.map_err(|broken| match broken {
+            Broken::Ended(why) => ControlError::Lost {
+                socket: self.socket.clone(),
+                why,
+            },
+            Broken::Nonsense(why) => ControlError::Answer(why),
+        })?;
         Ok((answer.status(), answer.into_body()))
+    }
+}
+
+/// Why there is no answer, in words.
+enum Broken {
+    /// The other end has closed the connection, or ended, before it had answered.
+    Ended(String),
+    /// The other end speaks no HTTP, or says too much.
+    Nonsense(String),
+}
+
+impl Broken {
+    fn of(error: &hyper::Error) -> Self {
+        let why = format!("{error}{}", sources(error));
+        match error.is_parse() {
+            true => Self::Nonsense(why),
+            false => Self::Ended(why),
+        }
     }
 }
 
@@ -90,17 +114,30 @@ pub async fn converse(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     request: hyper::Request<Full<Bytes>>,
 ) -> Result<hyper::Response<Bytes>, String> {
-    let broken = |error: &dyn std::error::Error| format!("{error}{}", sources(error));
+    let answer = attempt(stream, request).await;
+    answer.map_err(|broken| match broken {
+        Broken::Ended(why) | Broken::Nonsense(why) => why,
+    })
+}
+
+async fn attempt(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: hyper::Request<Full<Bytes>>,
+) -> Result<hyper::Response<Bytes>, Broken> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| broken(&error))?;
+        .map_err(|error| Broken::of(&error))?;
     // Errors of the connection end the request as well.
     let connection = tokio::spawn(connection);
     let answer = sender.send_request(request).await;
-    let answer = answer.map_err(|error| broken(&error))?;
+    let answer = answer.map_err(|error| Broken::of(&error))?;
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, LONGEST).collect().await;
-    let body = body.map_err(|error| broken(error.as_ref()))?.to_bytes();
+    let body = body.map_err(|error| match error.downcast_ref::<hyper::Error>() {
+        Some(error) => Broken::of(error),
+        None => Broken::Nonsense(format!("{error}{}", sources(error.as_ref()))),
+    });
+    let body = body?.to_bytes();
     connection.abort();
     Ok(hyper::Response::from_parts(head, body))
 }

@@ -24,6 +24,10 @@ const VERSION: u64 = 1;
 /// How often the condition is written to disk although nothing is known to have changed: times that count up do.
 const SAVED: Nanos = Nanos(600_000_000_000);
 
+/// The consequence while it can't be written.
+pub(crate) const LOST: &str = "until that is possible, a restart of litd would lose opt-outs and what `litctl \
+    budget`, `policy`, `release` and `resume` have set since; litd does not start itself anew meanwhile";
+
 /// The node's condition, as kept on disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Condition {
@@ -101,8 +105,13 @@ impl Condition {
         now >= self.saved + SAVED || self.is_unkept
     }
 
-    /// Keeps it for the next start. A write that fails is tried again each second, and reported once. Returns whether
-    /// it is kept.
+    /// Whether the last write to disk failed, so that the next litd would not know what has changed since.
+    pub fn is_unkept(&self) -> bool {
+        self.is_unkept
+    }
+
+    /// Keeps it for the next start. A write that fails is tried again each second, and reported once, as is the first
+    /// one that succeeds then. Returns whether it is kept.
     pub fn keep(&mut self, store: &mut impl Store, out: &mut Outbox) -> bool {
         self.saved = out.now();
         let nothing = Self {
@@ -115,12 +124,19 @@ impl Condition {
         let outcome = self.save(store);
         let kept = outcome.is_ok();
         let was_unkept = std::mem::replace(&mut self.is_unkept, !kept);
-        if let Err(error) = outcome {
-            out.error("condition", "");
-            if !was_unkept {
-                let text = format!("the node's condition can't be kept: {error}");
-                out.note(Note::warning(EventKind::Fault, text));
+        match outcome {
+            Err(error) => {
+                out.error("condition", "");
+                if !was_unkept {
+                    let text = format!("the node's condition can't be kept: {error}; {LOST}");
+                    out.note(Note::warning(EventKind::Fault, text));
+                }
             }
+            Ok(()) if was_unkept => {
+                let text = "the node's condition is kept again";
+                out.note(Note::info(EventKind::Fault, text));
+            }
+            Ok(()) => {}
         }
         kept
     }

@@ -8,6 +8,7 @@ use litd_policies::{Controller, Policy, State};
 use litd_traces::live::Shows;
 use litd_units::Nanos;
 
+use crate::condition::LOST;
 use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::limits::limiter;
@@ -133,6 +134,9 @@ impl<S: Store> Core<S> {
                  status`)",
             );
         }
+        if self.condition.is_unkept() {
+            text.push_str(&format!("; the node's condition can't be kept: {LOST}"));
+        }
         text
     }
 
@@ -253,6 +257,7 @@ fn job_state(job: &Job) -> (JobState, &'static str) {
     match job.state() {
         _ if job.control.suspended().is_some() => (JobState::Suspended, "suspended"),
         _ if job.hearing.is_stale() => (JobState::Stale, "stale"),
+        // Either ranks are missing, or there is no plan for those that are here, as `why` says then.
         None => (JobState::Gathering, "gathering"),
         Some(State::Observe) => (JobState::Observe, "observe"),
         Some(State::WarmUp) => (JobState::WarmUp, "warm-up"),

@@ -2,6 +2,7 @@
 //! node, and against what is no daemon at all.
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -437,6 +438,102 @@ fn a_deaf_daemon_is_not_waited_for_for_long() {
     let folder = tempfile::tempdir().unwrap();
     let _deaf = UnixListener::bind(socket(&folder)).unwrap();
     assert_harmless(&socket(&folder), "did not answer within 1.7 s");
+}
+
+/// A process that takes each call, reads it, and ends without an answer for so many calls; then it is litd.
+fn ends_at_calls(socket: &Path, calls: usize) {
+    let listener = UnixListener::bind(socket).unwrap();
+    thread::spawn(move || {
+        for (call, stream) in listener.incoming().flatten().enumerate() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 4096]);
+            if call >= calls {
+                let body = r#"{"message":"slurm-7 has begun"}"#;
+                let length = body.len();
+                let _ = write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_litd_that_ends_before_it_has_answered_is_told_again_or_finds_a_note() {
+    let begin = |socket: &Path| {
+        let mut command = Command::new(LITCTL);
+        command.args(["job", "begin", "7", "--opt-out", "--gpu", "0", "--strict"]);
+        command.env("LITD_CONTROL", socket).output().unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    ends_at_calls(&socket(&folder), 2);
+    let output = begin(&socket(&folder));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("slurm-7 has begun"),
+        "{output:?}"
+    );
+    let notes = folder.path().join("announced");
+    assert!(!notes.exists());
+
+    let folder = tempfile::tempdir().unwrap();
+    ends_at_calls(&socket(&folder), usize::MAX);
+    let output = begin(&socket(&folder));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        said.contains("litd took the call and ended before it answered"),
+        "{said}"
+    );
+    assert!(
+        said.contains("litd is told once it runs again, by a note in"),
+        "{said}"
+    );
+    assert!(folder.path().join("announced/slurm-7").exists());
+}
+
+#[test]
+fn a_beginning_in_a_note_is_not_heard_after_its_jobs_end() {
+    let node = Node::new("");
+    let notes = node.rig.layout().control().with_file_name("announced");
+    fs::create_dir(&notes).unwrap();
+    fs::set_permissions(&notes, fs::Permissions::from_mode(0o700)).unwrap();
+    // Another litctl is writing there all the while.
+    let locked = fs::File::open(&notes).unwrap();
+    locked.lock().unwrap();
+    let command = r#"{"command": "begin_job", "job": "slurm-9", "gpus": ["0"], "opt_out": true}"#;
+    fs::write(notes.join("slurm-9"), note(command)).unwrap();
+    node.text(&["job", "end", "9", "--gpu", "0"]);
+    drop(locked);
+    let deadline = Instant::now() + SOON;
+    while fs::read_dir(&notes).unwrap().count() > 0 {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(node.status()["announced"], Value::Array(Vec::new()));
+    assert!(!node.opted_out(0));
+}
+
+#[test]
+fn a_note_where_the_nodes_litd_may_not_look_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let lock = folder.path().join("devices/0000:05:00.0");
+    fs::create_dir(folder.path().join("devices")).unwrap();
+    let file = fs::File::create(lock).unwrap();
+    file.lock().unwrap();
+    let mut command = Command::new(LITCTL);
+    command
+        .args(["job", "end", "7"])
+        .env("LITD_CONTROL", socket(&folder));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let pid = std::process::id();
+    assert!(
+        said.contains(&format!("process {pid} has devices of this node locked")),
+        "{said}"
+    );
+    assert!(said.contains("kubectl exec"), "{said}");
 }
 
 #[test]

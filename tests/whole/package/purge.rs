@@ -21,8 +21,10 @@ set -e
 for covered in /etc /run /var/lib; do mount -t tmpfs tmpfs \"$covered\"; done
 mkdir -p /etc/litd /run/litd/devices
 cp -a \"$1/litd\" /var/lib/litd
+cp -a \"$1/run/.\" /run/litd
 PATH=$1/programs:$PATH sh -e \"$2\" purge
 cp -a /var/lib/. \"$1/left\"
+[ ! -e /run/litd ] || cp -a /run/litd \"$1/left-run\"
 ";
 
 /// How a mount namespace is made here: as root, or as root of a user namespace.
@@ -56,7 +58,7 @@ impl Machine {
     fn new() -> Option<Self> {
         let namespace = namespace()?;
         let directory = tempfile::tempdir().unwrap();
-        for name in ["litd", "programs", "left"] {
+        for name in ["litd", "run", "programs", "left"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
         // The machine that runs the test has units of its own.
@@ -201,4 +203,48 @@ fn a_purge_keeps_the_copy_of_a_damaged_journal() {
     let machine = Machine::new().unwrap();
     fs::write(machine.state().join("journal.damaged"), "damaged").unwrap();
     machine.purge().assert(&[(".damaged", b"damaged")]);
+}
+
+/// The file is the only record of a limit that is not restored: it stays where it is, alone, and is told of.
+#[test]
+fn a_purge_keeps_the_record_of_a_short_term_limit() {
+    let Some(machine) = Machine::new() else {
+        return;
+    };
+    let run = machine.directory.path().join("run");
+    fs::create_dir_all(run.join("devices")).unwrap();
+    fs::create_dir(run.join("announced")).unwrap();
+    let record = "1 2 3 4 5 6 msr\n";
+    for (name, text) in [
+        ("devices/cpu0.short-term", record),
+        ("devices/cpu0", ""),
+        ("devices/.numbers", "cpu cpu0 0\n"),
+        ("announced/slurm-1", "{}"),
+        ("baseline", ""),
+    ] {
+        fs::write(run.join(name), text).unwrap();
+    }
+    let left = machine.purge();
+    assert!(
+        left.said
+            .contains("CPU sockets may not be as they were found: cpu0."),
+        "{}",
+        left.said
+    );
+    assert!(left.files.is_empty(), "{:?}", left.files);
+    let kept = machine.directory.path().join("left-run");
+    let names = |of: &Path| -> Vec<String> {
+        let entries = fs::read_dir(of).unwrap();
+        entries
+            .map(|it| it.unwrap().file_name().into_string().unwrap())
+            .collect()
+    };
+    assert_eq!(names(&kept), ["devices"]);
+    assert_eq!(names(&kept.join("devices")), ["cpu0.short-term"]);
+    let text = fs::read_to_string(kept.join("devices/cpu0.short-term"));
+    assert_eq!(text.unwrap(), record);
+    // Nothing is left of the directory otherwise.
+    let machine = Machine::new().unwrap();
+    machine.purge().assert(&[]);
+    assert!(!machine.directory.path().join("left-run").exists());
 }

@@ -24,6 +24,8 @@ pub(crate) struct Devices {
     units: Vec<Unit>,
     /// GPUs on the bus that litd does not manage, by address.
     unmanaged: BTreeSet<String>,
+    /// GPUs that were litd's since the node booted and were not there when litd looked for devices, by address.
+    gone: BTreeSet<String>,
 }
 
 impl Devices {
@@ -38,7 +40,13 @@ impl Devices {
         Self {
             units: inventory.into_iter().map(unit).collect(),
             unmanaged: BTreeSet::new(),
+            gone: BTreeSet::new(),
         }
+    }
+
+    /// These GPUs were litd's since the node booted, by address. Those that are litd's now are passed over.
+    pub fn were_here(&mut self, addresses: impl IntoIterator<Item = String>) {
+        self.gone = addresses.into_iter().collect();
     }
 
     pub fn get(&self, device: usize) -> Option<&Unit> {
@@ -82,21 +90,11 @@ impl Devices {
     pub fn gpu_on_the_bus(&self, number: usize) -> Option<usize> {
         let ours = self.gpus();
         let ours = ours.map(|(device, unit)| (unit.address(), Some(device)));
-        let others = self.unmanaged.iter().map(|it| (it.as_str(), None));
+        let others = self.unmanaged.iter().chain(&self.gone);
+        let others = others.map(|it| (it.as_str(), None));
+        // By address: litd's own numbers are in the order in which it has first seen the GPUs.
         let all: BTreeMap<&str, Option<usize>> = others.chain(ours).collect();
-        let mut ours = all.into_values().enumerate();
-        ours.find_map(|(place, device)| {
-            let device = device?;
-            (place + self.gone_before(device) == number).then_some(device)
-        })
-    }
-
-    /// The GPUs with lower numbers than this one that are not here any more.
-    fn gone_before(&self, device: usize) -> usize {
-        let numbers = self.gpus().map(|(_, unit)| unit.device.number);
-        let numbers: BTreeSet<usize> = numbers.collect();
-        let own = self.get(device).map_or(0, |unit| unit.device.number);
-        own - numbers.range(..own).count()
+        all.into_values().nth(number).flatten()
     }
 
     /// These GPUs are on the bus and not managed, by address. Returns those of them that were not before.
@@ -152,12 +150,22 @@ impl Devices {
         }
     }
 
-    /// A device with a foreign cap that was not resumed. One at its default counts as nobody's, as in
-    /// `Core::foreign_change`: it takes its watts of the budget, and stops nobody's raises besides.
-    pub fn foreign(&self) -> Option<&Unit> {
-        let at_default = |unit: &Unit| unit.found.is_some_and(|cap| unit.is_default(cap));
-        let foreign = |unit: &&Unit| unit.standing.is_foreign() && !at_default(unit);
-        self.units.iter().find(foreign)
+    /// A device with a foreign cap that was not resumed, where `held` tells the cap that each device holds. One at its
+    /// default counts as nobody's, as in `Core::foreign_change`: it takes its watts of the budget, and stops nobody's
+    /// raises besides.
+    pub fn foreign(&self, held: impl Fn(usize) -> Option<Watts>) -> Option<&Unit> {
+        // What was found before says nothing of the foreign cap, unless a late write has replaced that one: then it is
+        // the cap found, and is about to be restored.
+        let theirs = |device: usize, unit: &Unit| match unit.standing.is_overwritten() {
+            true => unit.found,
+            false => held(device),
+        };
+        let at_default = |device: usize, unit: &Unit| {
+            theirs(device, unit).is_some_and(|cap| unit.is_default(cap))
+        };
+        let mut foreign = self.iter().filter(|(_, unit)| unit.standing.is_foreign());
+        let (_, unit) = foreign.find(|&(device, unit)| !at_default(device, unit))?;
+        Some(unit)
     }
 
     /// Why no cap may rise, if a GPU can't be judged. Released GPUs don't count.
@@ -401,6 +409,13 @@ pub(crate) mod tests {
             gpu(2, "0000:85:00.0"),
             gpu(3, "0000:c5:00.0"),
         ]);
+        let were = [
+            "0000:05:00.0",
+            "0000:26:00.0",
+            "0000:85:00.0",
+            "0000:c5:00.0",
+        ];
+        devices.were_here(were.map(str::to_owned));
         assert_eq!(devices.known_as("gpu2"), Some(1));
         let numbered =
             |devices: &Devices| [0, 1, 2, 3].map(|number| devices.gpu_on_the_bus(number));
@@ -408,6 +423,32 @@ pub(crate) mod tests {
         // One that did not answer at the first start, and has no number.
         devices.finds_unmanaged(addresses(&["0000:45:00.0"]));
         assert_eq!(devices.gpu_on_the_bus(4), Some(2));
+    }
+
+    /// The first GPU of the bus came up last, and so has the highest number; then the second one has fallen off.
+    #[test]
+    fn schedulers_numbers_go_by_the_bus_whatever_order_gpus_came_up_in() {
+        let gpu = |number, address| Device {
+            number,
+            ..device(DeviceKind::Gpu, address)
+        };
+        let mut devices = Devices::new(vec![
+            gpu(3, "0000:01:00.0"),
+            gpu(1, "0000:03:00.0"),
+            gpu(2, "0000:04:00.0"),
+        ]);
+        let were = [
+            "0000:01:00.0",
+            "0000:02:00.0",
+            "0000:03:00.0",
+            "0000:04:00.0",
+        ];
+        devices.were_here(were.map(str::to_owned));
+        let numbered = [0, 1, 2, 3].map(|number| devices.gpu_on_the_bus(number));
+        assert_eq!(numbered, [Some(0), None, Some(1), Some(2)]);
+        // It is back on the bus, and not litd's yet.
+        devices.finds_unmanaged(addresses(&["0000:02:00.0"]));
+        assert_eq!(devices.gpu_on_the_bus(3), Some(2));
     }
 
     #[test]
@@ -446,16 +487,25 @@ pub(crate) mod tests {
     #[test]
     fn a_foreign_cap_counts_as_somebodys_unless_it_is_the_default() {
         let mut devices = node();
-        assert!(devices.foreign().is_none());
+        let named = |devices: &Devices, held: f64| {
+            let unit = devices.foreign(|_| Some(Watts(held)));
+            unit.map(|unit| unit.name.clone())
+        };
+        assert_eq!(named(&devices, 600.0), None);
+        devices.get_mut(2).unwrap().standing.take();
+        let gpu1 = Some("gpu1".to_owned());
+        assert_eq!(devices.foreign(|_| None).map(|it| it.name.clone()), gpu1);
+        // Whatever cap was found before.
+        for found in [600.0, 700.0] {
+            devices.get_mut(2).unwrap().found = Some(Watts(found));
+            assert_eq!(named(&devices, 700.0), None);
+            assert_eq!(named(&devices, 600.0), gpu1);
+        }
+        // A late write has put the default in place of the foreign cap, which is restored.
         let unit = devices.get_mut(2).unwrap();
-        unit.standing.take();
-        unit.found = Some(Watts(700.0));
-        assert!(devices.foreign().is_none());
-        devices.get_mut(2).unwrap().found = Some(Watts(600.0));
-        assert_eq!(
-            devices.foreign().map(|unit| unit.name.as_str()),
-            Some("gpu1")
-        );
+        unit.found = Some(Watts(600.0));
+        assert!(unit.standing.overwrite());
+        assert_eq!(named(&devices, 700.0), gpu1);
     }
 
     #[test]

@@ -122,7 +122,8 @@ impl<S: Store> Core<S> {
 
     /// Why no cap of the node may be raised now, if so. Caps found are still restored.
     pub(crate) fn raises_stopped(&self) -> Option<String> {
-        if let Some(unit) = self.devices.foreign() {
+        let held = |device: usize| self.writer.account().held(device);
+        if let Some(unit) = self.devices.foreign(held) {
             return Some(format!(
                 "somebody else set the cap of {0}; once `litctl resume {0}` has taken it back, caps may rise",
                 unit.name

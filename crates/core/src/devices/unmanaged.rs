@@ -27,9 +27,14 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// These GPUs were litd's since the node booted, by address: schedulers count those that are not there any more.
+    pub fn gpus_were_here(&mut self, addresses: impl IntoIterator<Item = String>) {
+        self.devices.were_here(addresses);
+    }
+
     /// Whether litd may start itself anew, as after a crash, to take in GPUs: not while it stops, is off or has
-    /// released a device (it would open those), and not while the outcome of a write is unknown or somebody waits for
-    /// one.
+    /// released a device (it would open those), not while the outcome of a write is unknown or somebody waits for
+    /// one, and not while what outlives litd is not on disk.
     #[must_use]
     pub fn may_start_anew(&self) -> bool {
         let is_at_rest = |(device, unit): (usize, &Unit)| {
@@ -43,6 +48,7 @@ impl<S: Store> Core<S> {
             && !authority.is_off()
             && authority.killed().is_none()
             && self.writer.journal_trouble().is_none()
+            && !self.condition.is_unkept()
             && self.devices.iter().all(is_at_rest)
     }
 

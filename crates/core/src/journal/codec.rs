@@ -58,9 +58,12 @@ pub(super) enum Record {
         version: u64,
         #[serde(default, skip_serializing_if = "String::is_empty")]
         boot: String,
-        /// See [`heading`].
+        /// See [`headed`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
+        /// In a heading: so many bytes of the file were written together with it, and follow it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bytes: Option<usize>,
     },
     /// A device that may be written, in place of all that the file has said of it before.
     Device {
@@ -101,6 +104,7 @@ impl Record {
             version: VERSION,
             boot: boot.to_owned(),
             id: None,
+            bytes: None,
         }
     }
 
@@ -223,23 +227,26 @@ fn seal(json: &[u8]) -> Vec<u8> {
     format!(" {:08x}", crc32(json)).into_bytes()
 }
 
-/// A first line for a journal's file, for a store that has to tell the file from others: the journal's contents
-/// follow it. A file without such a line is read all the same.
+/// A journal's file for a store that has to tell it from others and puts it in place as a whole: a first line, a
+/// heading, and these contents. A file that is shorter later was cut, which [`read`] reports. A file without a heading
+/// is read all the same.
 ///
 /// # Errors
 /// None that is known: JSON has room for every string.
-pub fn heading(id: &str) -> Result<Vec<u8>, JournalError> {
+pub fn headed(id: &str, contents: &[u8]) -> Result<Vec<u8>, JournalError> {
     let mut bytes = Vec::new();
     let record = Record::Start {
         version: VERSION,
         boot: String::new(),
         id: Some(id.to_owned()),
+        bytes: Some(contents.len()),
     };
     encode(&mut bytes, &record)?;
+    bytes.extend_from_slice(contents);
     Ok(bytes)
 }
 
-/// The id in a file's [`heading`], if it has one that can be read.
+/// The id in a file's heading ([`headed`]), if it has one that can be read.
 #[must_use]
 pub fn id(bytes: &[u8]) -> Option<String> {
     match decode(first_line(bytes)) {
@@ -248,7 +255,7 @@ pub fn id(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether a file may be the one with this id in its [`heading`]: also where the first line is damaged, which
+/// Whether a file may be the one with this id in its heading: also where the first line is damaged, which
 /// [`read`] reports.
 #[must_use]
 pub fn may_have_id(bytes: &[u8], wanted: &str) -> bool {
@@ -271,6 +278,7 @@ fn first_line(bytes: &[u8]) -> &[u8] {
 ///
 /// What can't be read is left out and reported in [`Recovered::damaged`]. A record that is only begun at the end is
 /// left out and no damage: a full disk leaves it so, and a cap is written only after its record has been appended.
+/// That holds only for what was appended: a first line, and all that its heading counts, was put in place as a whole.
 ///
 /// # Errors
 /// [`JournalError::Version`]: another version of litd wrote it, and it was not looked into.
@@ -279,9 +287,21 @@ pub fn read(bytes: &[u8]) -> Result<Option<Recovered>, JournalError> {
     let mut lines = bytes.split(|&byte| byte == b'\n').enumerate().peekable();
     while let Some((index, line)) = lines.next() {
         match decode(line) {
-            Some(record) => replay.apply(record)?,
+            Some(record) => {
+                if let (
+                    0,
+                    Record::Start {
+                        bytes: Some(own), ..
+                    },
+                ) = (index, &record)
+                {
+                    let whole = (line.len() + 1).saturating_add(*own);
+                    replay.cut = whole.saturating_sub(bytes.len());
+                }
+                replay.apply(record)?;
+            }
             None if line.is_empty() => {}
-            None if lines.peek().is_none() && is_begun(line) => {}
+            None if lines.peek().is_none() && index > 0 && is_begun(line) => {}
             None if lines.peek().is_none() => replay.cut_off = line.len(),
             None => replay.unreadable(index + 1),
         }
@@ -301,6 +321,8 @@ struct Replay {
     count_unreadable: usize,
     /// Bytes after the last whole line.
     cut_off: usize,
+    /// Bytes that were written with the heading and are missing at the end.
+    cut: usize,
     /// Devices that may have been written, but whose cap found is not known.
     homeless: BTreeSet<String>,
 }
@@ -416,6 +438,12 @@ impl Replay {
                 self.cut_off
             ));
         }
+        if self.cut > 0 {
+            words.push(format!(
+                "the file was cut: {} bytes of what litd had written are missing at its end",
+                self.cut
+            ));
+        }
         for address in &self.homeless {
             words.push(format!(
                 "the cap found of {address} is lost: if its present cap is wrong, set it (`litctl caps set`)"
@@ -431,7 +459,7 @@ mod tests {
 
     #[test]
     fn a_file_has_the_id_of_its_heading() {
-        let mut file = heading("one").unwrap();
+        let mut file = headed("one", b"").unwrap();
         assert_eq!(read(&file).unwrap(), None);
         let clocks = [Lock::Asked, Lock::Done, Lock::Late(Nanos(5))].map(|lock| Locked {
             address: format!("0000:85:00.0/{lock:?}"),
@@ -449,6 +477,35 @@ mod tests {
         assert!(!may_have_id(b"", "one"));
         file[3] ^= 1;
         assert!(id(&file).is_none() && may_have_id(&file, "one"));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_is_damaged_wherever_it_was_cut() {
+        let entry = |address: &str| Entry {
+            address: address.to_owned(),
+            serial: None,
+            boot_id: "boot".to_owned(),
+            found: Watts(700.0),
+            ours: vec![Watts(600.0)],
+        };
+        let entries = ["0000:05:00.0", "0000:26:00.0"].map(entry);
+        let contents = whole("boot", &entries, &[], &[]).unwrap();
+        let mut file = headed("one", &contents).unwrap();
+        for length in 1..file.len() {
+            let there = read(&file[..length]).unwrap();
+            assert!(there.is_some_and(|it| it.damaged.is_some()), "{length}");
+        }
+        // What is appended may be begun: its cap was not written.
+        let all = file.len();
+        let intent = Record::Intent {
+            address: entries[0].address.clone(),
+            microwatts: Cap(500_000_000),
+        };
+        encode(&mut file, &intent).unwrap();
+        for length in all..=file.len() {
+            let there = read(&file[..length]).unwrap().unwrap();
+            assert_eq!((there.damaged, there.entries.len()), (None, 2), "{length}");
+        }
     }
 
     #[test]

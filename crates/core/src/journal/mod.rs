@@ -22,7 +22,7 @@ use thiserror::Error;
 use crate::store::Store;
 use codec::{Record, checked};
 
-pub use codec::{heading, id, may_have_id, read};
+pub use codec::{headed, id, may_have_id, read};
 
 /// A longer file is rewritten with the entries that still matter.
 const LONG: usize = 64 * 1024;

@@ -1,6 +1,6 @@
 //! The part of a node's budget, or its BMC's limit, for the GPUs.
 
-use litd_api::Command;
+use litd_api::{Command, DeviceState};
 use litd_core::{Event, NodeReading};
 use litd_power::DeviceKind;
 use litd_units::Watts;
@@ -235,4 +235,36 @@ fn what_waits_for_power_rises_once_there_is_some() {
     node.all_hold(500.0);
     node.pass(20.0);
     node.all_hold(625.0);
+}
+
+/// Somebody else sets gpu3, and then a higher budget is asked for: no cap rises before gpu3 is resumed, unless the
+/// foreign cap is the driver's default, 700 W. The cap that was found on gpu3 before says nothing of that.
+#[test]
+fn no_cap_rises_beside_a_foreign_cap_unless_that_is_the_default() {
+    for (found, theirs, rises) in [
+        (700.0, 550.0, false),
+        (650.0, 550.0, false),
+        (650.0, 700.0, true),
+        (700.0, 700.0, true),
+    ] {
+        let mut node = Node::under(4000.0, found_at(8, found));
+        // The default may be a reset; the third time within ten minutes it is somebody's.
+        for _ in 0..4 {
+            if node.status().devices[3].state == DeviceState::Ours {
+                node.by_others(3, theirs);
+                node.pass(20.0);
+            }
+        }
+        assert_eq!(node.status().devices[3].state, DeviceState::Foreign);
+        assert!(!node.status().node.yielded);
+        node.command(budget(4600.0)).unwrap();
+        node.pass(60.0);
+        let why = format!("found {found}, theirs {theirs}: {:?}", node.gpus[0].cap);
+        assert_eq!(node.gpus[0].cap > Watts(505.0), rises, "{why}");
+        let device = Some("gpu3".to_owned());
+        node.command(Command::Resume { device }).unwrap();
+        node.pass(60.0);
+        assert!(node.gpus[0].cap > Watts(505.0), "{why}");
+        node.holds_at_most(4600.0);
+    }
 }
