@@ -420,7 +420,7 @@ fn more_work_is_told_from_a_slow_gpu_only_where_traces_tell() {
         "{sure}"
     );
     assert!(
-        sure.contains("takes 60.0 % longer") || sure.contains("takes 59."),
+        sure.contains("take 60.0 % longer") || sure.contains("take 59."),
         "{sure}"
     );
 }
