@@ -76,6 +76,8 @@ fn a_cap_that_is_not_in_force_is_known_after_a_stop_that_holds_caps() {
     node.config.caps.on_exit = OnExit::Hold;
     node.reload(node.config.clone());
     node.stop();
+    // Nothing shows it any more.
+    node.gpus[0].power = Watts(100.0);
     node.start();
     stays_counted(&mut node, 60);
 }
