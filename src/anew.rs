@@ -6,14 +6,17 @@
 //! way to the same end, through every table that counts devices. The process stays the same one, so systemd
 //! (`Type=notify`), a container's runtime or a shell sees no end, and nothing but litd itself has to start it again.
 //!
-//! It happens only where it does no harm ([`crate::hub::Hub::may_start_anew`]), and can't go round in circles: only
-//! GPUs that this process has seen come up count ([`crate::presence`]), and a process that has started anew waits
-//! [`PAUSE`] before it does so again.
+//! It happens only where it does no harm ([`crate::hub::Hub::may_start_anew`]), with the configuration in force, and
+//! once this process has made the checks of a start (`Life::starts_anew`). If the new one can't begin all the same, it
+//! tries again for [`PATIENCE`], and then ends as after a crash, so that a service manager starts it again. It can't go
+//! round in circles: only devices that this process has seen come up count ([`crate::presence`]), and a process that
+//! has started anew waits [`PAUSE`] before it does so again.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
@@ -30,6 +33,12 @@ const MARK: &str = "LITD_STARTED_ANEW";
 /// Between two such starts, at least.
 pub(crate) const PAUSE: Duration = Duration::from_secs(60);
 
+/// Between two looks whether what kept litd from starting anew is over.
+pub(crate) const PUT_OFF: Duration = Duration::from_secs(5);
+
+/// How long a process that has started itself anew tries to begin. Caps stay as they are meanwhile.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 /// How long the threads of devices have to close them: they are idle, so this takes a moment.
 const ENDS: Duration = Duration::from_secs(2);
 
@@ -39,9 +48,35 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The program, also where another one has taken its place on disk since.
 const PROGRAM: &std::ffi::CStr = c"/proc/self/exe";
 
+/// Between two tries to begin.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Whether litd goes on in this process although its program could not be executed.
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether the present life of litd manages devices.
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+
 /// Whether this process has started itself anew.
 pub(crate) fn was_started() -> bool {
-    env::var_os(MARK).is_some()
+    env::var_os(MARK).is_some() || GOES_ON.load(Ordering::Relaxed)
+}
+
+/// litd manages its devices.
+pub(crate) fn has_begun() {
+    HAS_BEGUN.store(true, Ordering::Relaxed);
+}
+
+/// Whether litd has started itself anew and does not manage its devices yet. Nobody has asked for this start, so it may
+/// not end as one that an administrator sees fail.
+pub(crate) fn is_beginning() -> bool {
+    was_started() && !HAS_BEGUN.load(Ordering::Relaxed)
+}
+
+/// Waits before another try to begin.
+pub(crate) fn wait() {
+    is_alive();
+    thread::sleep(AGAIN);
 }
 
 /// The first act of a process that has started itself anew.
@@ -61,6 +96,12 @@ pub(crate) fn is_alive() {
     if was_started() {
         Notifier::from_environment().alive();
     }
+}
+
+/// litd goes on in this process, which could not execute its program.
+pub(crate) fn goes_on_here() {
+    GOES_ON.store(true, Ordering::Relaxed);
+    HAS_BEGUN.store(false, Ordering::Relaxed);
 }
 
 /// Executes litd anew. All that it had open is closed by then or by that; its locks are free for a moment.

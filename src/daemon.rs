@@ -43,7 +43,7 @@ use crate::rights::Admins;
 use crate::signals::{Asked, Signals};
 use crate::state::{self, FileStore, Lock, StateError};
 use crate::unread::Unread;
-use crate::{anew, control, ingest, logging, metrics_server, owners, restore, takeover};
+use crate::{anew, control, ingest, logging, metrics_server, owners, restore, takeover, tolerated};
 
 pub use crate::restore::restore;
 
@@ -128,6 +128,9 @@ pub enum DaemonError {
     /// Devices did not take their caps found, or the undo journal does not say that they have.
     #[error(transparent)]
     Left(Leftovers),
+    /// litd has started itself anew, and could not begin.
+    #[error("litd has started itself anew, and can't begin: {0}")]
+    Anew(String),
     /// The core did not come to an end in time.
     #[error(
         "not everything could be restored within {} s; `litd restore` or the next start tries again",
@@ -142,24 +145,44 @@ pub enum DaemonError {
 /// It can't start, or caps may not be back.
 pub fn run(options: &Options) -> Result<(), DaemonError> {
     anew::goes_on();
+    let mut until = Instant::now() + anew::PATIENCE;
     loop {
-        let config = Config::load_after(options.config.as_deref())?;
-        logging::start(config.shell.log.level);
-        private_files();
-        raise_limits();
-        let lock = lock_after_a_restore(&config)?;
-        let directory = config.shell.state.directory.clone();
-        match on_one_thread(serve(config, options))? {
-            End::Over => {
-                hold::end(&directory);
-                return Ok(());
+        match one_life(options) {
+            Ok(End::Over) => return Ok(()),
+            Ok(End::Anew) => {
+                let Err(error) = anew::start();
+                log::warn!("litd can't execute itself: {error}: it goes on in this process");
+                anew::goes_on_here();
+                until = Instant::now() + anew::PATIENCE;
             }
-            End::Anew => {}
+            Err(error) if anew::is_beginning() => {
+                let why = error.to_string();
+                if Instant::now() >= until {
+                    return Err(DaemonError::Anew(why));
+                }
+                log::error!("litd has started itself anew, and can't begin yet: {why}");
+                anew::wait();
+            }
+            Err(error) => return Err(error),
         }
-        drop(lock);
-        let Err(error) = anew::start();
-        log::warn!("litd can't execute itself: {error}: it goes on in this process");
     }
+}
+
+/// From the configuration to the end.
+fn one_life(options: &Options) -> Result<End, DaemonError> {
+    let config = Config::load_after(options.config.as_deref())?;
+    logging::start(config.shell.log.level);
+    private_files();
+    raise_limits();
+    // Held until this life is over.
+    let _lock = lock_after_a_restore(&config)?;
+    let directory = config.shell.state.directory.clone();
+    let end = on_one_thread(serve(config, options))?;
+    if end == End::Over {
+        hold::end(&directory);
+        tolerated::end(&directory);
+    }
+    Ok(end)
 }
 
 /// Locks the state directory. A `litd restore` that has it, as after a crash a moment ago, is waited for.
@@ -275,6 +298,7 @@ async fn serve(config: Config, options: &Options) -> Result<End, DaemonError> {
         .reads_notes(Notes::of(&config.shell.control.socket));
     let _cleanup = sockets.serve(&config, &hub);
     hub.borrow_mut().begin();
+    anew::has_begun();
     // Before any client is answered: the end of a job must not come before its beginning.
     hub.borrow_mut().hear_late();
     spawn_local(keep_hearing(hub.clone()));
@@ -366,8 +390,15 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
                  holds caps at their floors while the budget is less"
             ),
             // Nobody has asked for this start.
-            Err(error) if anew::was_started() => log::error!(
-                "{error}\nlitd has started itself anew, because drivers of GPUs came up, and goes on: it holds caps at \
+            Err(error) if anew::was_started() => {
+                tolerated::note(&config.shell.state.directory);
+                log::error!(
+                    "{error}\nlitd has started itself anew, because drivers of GPUs came up, and goes on: it holds \
+                     caps at their floors while the budget is less"
+                );
+            }
+            Err(error) if tolerated::is_noted(&config.shell.state.directory) => log::error!(
+                "{error}\nlitd starts all the same, because it ran with such a budget before it died: it holds caps at \
                  their floors while the budget is less"
             ),
             Err(error) => return Err(error.into()),
@@ -609,6 +640,8 @@ pub(crate) struct Life {
     signals: Signals,
     /// The time by which restoring has to be done, once the daemon stops.
     stop_by: Option<Instant>,
+    /// Why litd does not start itself anew, as said last.
+    put_off: Option<String>,
 }
 
 impl Life {
@@ -618,6 +651,7 @@ impl Life {
             answers,
             signals,
             stop_by: None,
+            put_off: None,
         }
     }
 
@@ -628,24 +662,66 @@ impl Life {
         }
     }
 
-    /// Whether litd starts anew at this moment. It needs a file that it can start with.
-    fn starts_anew(&self, reload: &Reload) -> bool {
+    /// Whether litd starts anew at this moment: with the configuration in force only, and where no check of a start
+    /// would end it. Whatever keeps it from that is said once.
+    fn starts_anew(&mut self, reload: &Reload) -> bool {
         let Some(devices) = self.hub.borrow().may_start_anew() else {
             return false;
         };
-        if let Err(error) = Config::load_after(reload.path.as_deref()) {
-            self.hub.borrow_mut().put_off_anew(anew::PAUSE);
-            log::error!(
-                "the drivers of {devices} have come up, and litd does not start itself anew to take these devices \
-                 in, because it could not start with its configuration: {error}. Correct the file"
+        let Some(why) = self.why_no_start(reload) else {
+            log::warn!(
+                "the drivers of {devices} have come up after litd had looked for devices: litd starts itself anew to \
+                 take these devices in. Caps stay as they are meanwhile"
             );
-            return false;
-        }
-        log::warn!(
-            "the drivers of {devices} have come up after litd had looked for devices: litd starts itself anew to take \
-             these devices in. Caps stay as they are meanwhile"
+            return true;
+        };
+        self.hub.borrow_mut().put_off_anew(anew::PUT_OFF);
+        let text = format!(
+            "the drivers of {devices} have come up, and litd does not start itself anew to take these devices in, \
+             {why}"
         );
-        true
+        if self.put_off.as_ref() != Some(&text) {
+            self.hub.borrow_mut().handle(Event::Outside(&text));
+            self.put_off = Some(text);
+        }
+        false
+    }
+
+    /// Why a start at this moment would fail, or be one with another configuration.
+    fn why_no_start(&self, reload: &Reload) -> Option<String> {
+        let config = match Config::load_after(reload.path.as_deref()) {
+            Ok(config) => config,
+            Err(error) => {
+                return Some(format!(
+                    "because it could not start with its configuration: {error}. Correct the file"
+                ));
+            }
+        };
+        let hub = self.hub.borrow();
+        if config.hash() != hub.configuration() {
+            let why = "because its configuration file is another one than the configuration in force, which nobody has \
+                       asked litd to take: reload it (`systemctl reload litd`)";
+            return Some(why.to_owned());
+        }
+        let sections: Vec<&str> = config.shell.differing(&reload.shell);
+        if !sections.is_empty() {
+            return Some(format!(
+                "because its configuration has other values in [{}] than are in force: restart litd \
+                 (`systemctl restart litd`)",
+                sections.join("], [")
+            ));
+        }
+        for socket in [&config.shell.ingest.socket, &config.shell.control.socket] {
+            let folder = socket.parent().unwrap_or(Path::new("/"));
+            if !folder.is_dir() {
+                return Some(format!(
+                    "because its socket's directory {} is gone: make it again",
+                    folder.display()
+                ));
+            }
+        }
+        let refused = takeover::would_refuse(&config, |name| hub.is_coming(name));
+        refused.map(|why| format!("because it could not start with them: {why}"))
     }
 
     /// Handles events until all caps are restored, or litd starts anew. `rig` ends when a test rig has hung up.

@@ -430,6 +430,18 @@ impl Hub {
         may.then_some(devices)
     }
 
+    /// Whether a device, by the name of its lock's file, is one for which litd is to start anew.
+    #[must_use]
+    pub fn is_coming(&self, name: &str) -> bool {
+        self.presence.is_coming(name)
+    }
+
+    /// The hash of the configuration in force.
+    #[must_use]
+    pub fn configuration(&self) -> &str {
+        &self.configuration
+    }
+
     /// Does not start anew for so long.
     pub fn put_off_anew(&mut self, time: Duration) {
         self.presence.put_off(time);

@@ -56,6 +56,7 @@ mod signals;
 pub mod state;
 mod syncer;
 mod takeover;
+mod tolerated;
 mod unread;
 
 pub use cli::{command, main};

@@ -440,7 +440,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// An address as a file name: characters that can't be in one are replaced by their numbers.
-fn file_name(address: &str) -> String {
+pub(crate) fn file_name(address: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || ":.-_".contains(c);
     let mut name = String::new();
     for (index, c) in address.chars().enumerate() {

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 use litd_core::DeviceId;
 use litd_power::Search;
 
+use crate::locks::file_name;
+
 /// How often unmanaged GPUs are looked for.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -131,6 +133,16 @@ impl Presence {
         let is_due =
             since.elapsed() >= SETTLED && self.not_before.is_none_or(|at| Instant::now() >= at);
         is_due.then(|| up.names())
+    }
+
+    /// Whether a device, by the name of its lock's file, is one of those that have come up.
+    #[must_use]
+    pub fn is_coming(&self, name: &str) -> bool {
+        let Some((up, _)) = &self.come_up else {
+            return false;
+        };
+        let mut gpus = up.gpus.keys().map(|gpu| file_name(gpu));
+        gpus.any(|gpu| gpu.eq_ignore_ascii_case(name)) || !up.sockets.is_empty() && is_socket(name)
     }
 
     /// Follows which of the unmanaged devices have come up.

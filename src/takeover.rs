@@ -11,7 +11,7 @@ use litd_core::journal::{Journal, JournalError, Recovered};
 
 use crate::config::Config;
 use crate::daemon::{DaemonError, store_in};
-use crate::locks::{DeviceLocks, is_same};
+use crate::locks::{self, DeviceLocks, is_same};
 use crate::restore::{Leftover, Leftovers, owed};
 use crate::state::{self, Lock};
 
@@ -129,8 +129,34 @@ pub(crate) fn take_over(
     Ok(damaged)
 }
 
-/// The usual state directory, if the journal of a dead litd may be in it although no link says so: `state.directory`
-/// was changed, and `/run/litd` was emptied since.
+/// Why [`take_over`] would refuse a start that finds these devices as well, by the names of their locks' files.
+pub(crate) fn would_refuse(config: &Config, is_new: impl Fn(&str) -> bool) -> Option<String> {
+    let (own, directory) = (&config.shell.state.directory, config.shell.locks());
+    let links = match locks::remembered(&directory) {
+        Ok(links) => links,
+        Err(error) => return Some(error.to_string()),
+    };
+    let mut left: Vec<Leftover> = owed(own).err().into_iter().collect();
+    for it in links.into_iter().filter(|it| is_new(&it.address)) {
+        if it.is_locked(&directory) {
+            return Some(format!("another litd has {}", it.address));
+        }
+        left.extend(it.lost(&directory));
+        if is_same(&it.state, own) {
+            continue;
+        }
+        if let Err(error) = Lock::take_existing(&it.state) {
+            return Some(error.to_string());
+        }
+        left.extend(owed(&it.state).err());
+    }
+    let usual = unlinked_usual(config);
+    left.extend(usual.and_then(|usual| owed(&usual).err()));
+    (!left.is_empty()).then(|| Leftovers(left).to_string())
+}
+
+/// The usual state directory, if the journal of a dead litd may be in it although no link says so: `state.directory` was
+/// changed, and `/run/litd` was emptied since.
 pub(crate) fn unlinked_usual(config: &Config) -> Option<PathBuf> {
     let usual = config.shell.usual_state().filter(|it| it.is_dir())?;
     // A daemon that runs there knows its own journal.

@@ -408,6 +408,31 @@ fn from_the_bmc_to_the_caps_with_a_bmc_that_fails_in_between() {
     stand.stop();
 }
 
+/// litd dies, and `litd-node-power` has stopped by then: the node's limit is still known at the next start, from the first
+/// moment on.
+#[test]
+fn the_limit_of_the_bmc_counts_after_a_crash() {
+    let config = format!("{}node.reserve = 800.0\n", quick("observe"));
+    let mut stand = Stand::clocked(&config);
+    let mut bmc = Bmc::of(&stand);
+    stand.pass(2.0);
+    let cpus: Watts = stand.held()[GPUS..DEVICES].iter().copied().sum();
+    let limited = json!({"source": "redfish", "power_watts": 5000, "cap_watts": 6400});
+    bmc.tells(&mut stand, 3, &limited);
+    let bound = Watts(6400.0 - 800.0) - cpus;
+    assert!(stand.sum() <= bound, "{}", stand.sum());
+    let before = stand.held();
+    stand.kill();
+    let entries = stand.rig.ledger().len();
+    stand.start();
+    stand.pass(60.0);
+    assert_eq!(stand.held(), before, "{}", stand.said());
+    assert_eq!(rises(&stand, entries), 0);
+    assert_eq!(measured(&stand).budget, Some(Watts(6400.0)));
+    assert!(stand.sum() <= bound, "{}", stand.sum());
+    stand.stop();
+}
+
 #[test]
 fn a_limit_that_leaves_the_gpus_less_than_their_floors_is_told() {
     let config = format!("{}node.reserve = 800.0\n", quick("gpu-red"));

@@ -393,4 +393,105 @@ fn litd_does_not_start_anew_while_what_was_set_is_not_on_disk() {
     files.wait_for_devices(2);
     assert!(files.status().devices[0].opted_out);
     assert!(!files.status().node.summary.contains(lost));
+    assert!(daemon.terminate().unwrap().success());
+}
+
+/// What litd says when it does not start itself anew.
+const PUT_OFF: &str = "litd does not start itself anew to take these devices in";
+
+/// A node of two GPUs that keeps a budget, and a third whose driver comes up after `change`.
+fn comes_after(change: impl FnOnce(&Files, &Path)) -> (Files, Daemon) {
+    let files = Files::new("caps.budget = 1000.0");
+    let sys = files.sys();
+    card(&sys, 0);
+    card(&sys, 1);
+    let daemon = files.start();
+    wait_for("the budget is kept", || sum(&sys, 2) <= 1000.0);
+    change(&files, &Layout::new(files.root.path()).config());
+    card(&sys, 2);
+    wait_for("litd says why it does not", || {
+        daemon.stderr().contains(PUT_OFF)
+    });
+    thread::sleep(LONG_ENOUGH);
+    // What the third may hold is taken from the others, as far as their floors allow.
+    assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
+    assert_eq!(daemon.stderr().matches(PUT_OFF).count(), 1);
+    assert!(sum(&sys, 2) <= 1000.0);
+    (files, daemon)
+}
+
+/// A change of the file that nobody has reloaded is not taken up, and the start comes after the reload.
+#[test]
+fn a_file_that_nobody_has_reloaded_does_not_come_into_force_by_a_driver_that_comes_up() {
+    let (files, daemon) = comes_after(|files, file| {
+        let text = fs::read_to_string(file).unwrap();
+        assert!(text.contains("budget = 1000.0"), "{text}");
+        let text = text.replace("budget = 1000.0", "budget = 2000.0");
+        fs::write(file, text).unwrap();
+        assert!(files.status().node.unmanaged.is_empty());
+    });
+    assert!(daemon.stderr().contains("systemctl reload litd"));
+    let text = fs::read_to_string(Layout::new(files.root.path()).config()).unwrap();
+    daemon.reload(&text).unwrap();
+    files.wait_for_devices(3);
+    assert!(daemon.terminate().unwrap().success());
+}
+
+/// A reload has warned of a section that takes effect at the next start, with which litd could not start.
+#[test]
+fn a_section_that_takes_effect_at_the_next_start_does_not_end_litd_by_a_driver_that_comes_up() {
+    let (files, daemon) = comes_after(|files, file| {
+        let text = fs::read_to_string(file).unwrap();
+        let socket = Layout::new(files.root.path()).ingest();
+        let socket = socket.display().to_string();
+        assert!(text.contains(&socket), "{text}");
+        fs::write(file, text.replace(&socket, "/nonexistent/ingest.sock")).unwrap();
+    });
+    let text = fs::read_to_string(Layout::new(files.root.path()).config()).unwrap();
+    daemon.reload(&text).unwrap();
+    wait_for("the section is named", || {
+        daemon.stderr().contains("other values in [ingest]")
+    });
+    assert_eq!(starts(&daemon), 0, "{}", daemon.stderr());
+    assert!(daemon.terminate().unwrap().success());
+    assert_eq!(sum(&files.sys(), 3), 2250.0);
+}
+
+/// The link of a GPU that was not there leads to a journal that is gone: a start with that GPU is refused.
+#[test]
+fn a_lost_journal_of_a_gpu_that_comes_up_does_not_end_litd() {
+    let (files, daemon) = comes_after(|files, _| {
+        let devices = Layout::new(files.root.path()).locks();
+        symlink("/nonexistent/state", devices.join("0000:03:00.0.journal")).unwrap();
+        fs::write(devices.join("0000:03:00.0.journal-id"), "x").unwrap();
+    });
+    assert!(daemon.stderr().contains("/nonexistent/state"));
+    let devices = Layout::new(files.root.path()).locks();
+    fs::remove_file(devices.join("0000:03:00.0.journal")).unwrap();
+    fs::remove_file(devices.join("0000:03:00.0.journal-id")).unwrap();
+    files.wait_for_devices(3);
+    assert!(daemon.terminate().unwrap().success());
+}
+
+/// With the GPU that came up a budget is below the floors of all: litd goes on, and so does one after a crash of it. A
+/// start that somebody asks for is refused as ever.
+#[test]
+fn a_budget_below_the_floors_of_gpus_that_came_up_is_tolerated_after_a_crash_too() {
+    let files = Files::new("caps.budget = 500.0");
+    let sys = files.sys();
+    card(&sys, 0);
+    card(&sys, 1);
+    let mut daemon = files.start();
+    wait_for("the budget is kept", || sum(&sys, 2) <= 500.0);
+    card(&sys, 2);
+    files.wait_for_devices(3);
+    wait_for("caps are at their floors", || sum(&sys, 3) <= 675.0);
+    for _ in 0..2 {
+        daemon.kill();
+        daemon = files.start();
+        wait_for("caps are at their floors", || sum(&sys, 3) <= 675.0);
+    }
+    assert!(daemon.terminate().unwrap().success());
+    assert!(!files.root.path().join("state/below-floors").exists());
+    assert_eq!(sum(&sys, 3), 2250.0);
 }

@@ -2,6 +2,7 @@
 //! decided in their own modules (such as `rivals` and `announced`); this one reads and writes the file, and takes over
 //! that of a dead daemon with another state directory.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use litd_api::EventKind;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::authority::Orders;
 use crate::core::Core;
 use crate::devices::ailing::Needs;
+use crate::devices::not_in_force::NotInForce;
 use crate::job::announced::Announced;
 use crate::node::rivals::Rivals;
 use crate::outbox::Outbox;
@@ -51,6 +53,17 @@ pub(crate) struct Condition {
     /// The measured power of all parts of the node other than GPUs and CPUs, until it boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Watts>,
+    /// GPUs whose caps were seen not to be in force, until the node boots.
+    #[serde(default, skip_serializing_if = "NotInForce::is_none")]
+    pub not_in_force: NotInForce,
+    /// The limits on the node that its BMC and other sources have told, by source, until litd is stopped or the node
+    /// boots.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Watts>,
+    /// What the parts of the node other than GPUs and CPUs draw at least, for as long as such a limit, or a budget of
+    /// the node, depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<Watts>,
     #[serde(default)]
     boot: String,
     #[serde(skip)]
@@ -71,12 +84,16 @@ impl Condition {
             condition.left_alone = AllLeftAlone::default();
             condition.orders = Orders::default();
             condition.reserve = None;
+            condition.not_in_force = NotInForce::default();
+            condition.limits = BTreeMap::new();
+            condition.least = None;
             boot_id.clone_into(&mut condition.boot);
         }
         // The file may have been changed by others.
-        condition.reserve = condition
-            .reserve
-            .filter(|it| (Watts::ZERO..=Watts(100_000.0)).contains(it));
+        let is_possible = |it: &Watts| (Watts::ZERO..=Watts(100_000.0)).contains(it);
+        condition.reserve = condition.reserve.filter(is_possible);
+        condition.least = condition.least.filter(is_possible);
+        condition.limits.retain(|_, it| is_possible(it));
         (condition, flaw)
     }
 
@@ -144,7 +161,8 @@ impl Condition {
 
 /// Takes over the condition that another litd has kept in another place in this boot, when it had the devices:
 /// devices left alone, jobs that have begun, whether the node is only observed, what administrators have set by
-/// commands, and the measured power of the rest of the node. The entry there is then removed.
+/// commands, what is known of the power of the rest of the node, limits on the node, and GPUs whose caps are not in
+/// force. The entry there is then removed.
 ///
 /// # Errors
 /// Either can't be read, or the own one can't be written.
@@ -162,6 +180,8 @@ pub fn adopt_condition(
     (mine.announced, mine.left_alone) = (theirs.announced, theirs.left_alone);
     (mine.rivals, mine.orders) = (theirs.rivals, theirs.orders);
     mine.reserve = theirs.reserve.or(mine.reserve);
+    (mine.limits, mine.least) = (theirs.limits, theirs.least);
+    mine.not_in_force = theirs.not_in_force;
     mine.needs.adopt(theirs.needs);
     mine.save(own)?;
     other.replace_condition(&[])

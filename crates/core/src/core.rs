@@ -75,7 +75,9 @@ impl<S: Store> Core<S> {
     ) -> Result<Self, JournalError> {
         let mut core = Self::open(config, inventory, store, boot_id, now, unix_seconds)?;
         core.tell_orders();
+        core.recall_limits();
         core.recall_silent();
+        core.recall_all_not_in_force();
         core.look_again_at_all();
         core.recall_trial();
         // Runs after recovery, so that caps of a predecessor are not taken for caps found.
@@ -224,6 +226,7 @@ impl<S: Store> Core<S> {
             Event::Asked(what) => self.note(Note::info(EventKind::Command, what)),
             Event::Stop => {
                 self.authority.forget_orders();
+                self.forget_limits();
                 self.stop();
             }
             Event::Time => {}
@@ -428,6 +431,7 @@ impl<S: Store> Core<S> {
             self.devices.begin_wanted(self.now(), &mut self.out);
         }
         self.keep_left_alone();
+        self.keep_not_in_force();
         self.finish_stopping();
     }
 

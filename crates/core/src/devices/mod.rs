@@ -11,6 +11,7 @@ pub(crate) mod landing;
 pub(crate) mod limits;
 pub(crate) mod mending;
 mod moved;
+pub(crate) mod not_in_force;
 pub(crate) mod range;
 pub(crate) mod readings;
 pub(crate) mod resets;

@@ -8,6 +8,7 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::devices::following::Verdict;
+use crate::journal::Entry;
 use crate::store::Store;
 
 /// The accuracy of a GPU's power sensor. Firmware regulates the mean.
@@ -23,6 +24,15 @@ impl Unit {
         let power = self.readings.last()?.power?;
         let some = power > Watts::ZERO || self.is_gpu() && power >= Watts::ZERO;
         (power.is_finite() && some).then_some(power)
+    }
+
+    /// Whether this power of a GPU proves that the cap is in force.
+    fn is_within(&self, power: Watts, cap: Watts) -> bool {
+        let margin = match self.may_be_cached() {
+            true => CERTAIN,
+            false => SENSOR,
+        };
+        power <= cap * (1.0 + margin)
     }
 
     fn may_be_cached(&self) -> bool {
@@ -64,6 +74,28 @@ impl<S: Store> Core<S> {
         self.devices.want_read(device);
     }
 
+    /// An earlier litd has lowered this GPU, and may have died before its power followed: unless its reading shows
+    /// that, it counts with what it could hold before, and its power has to follow as after any lowering.
+    pub(crate) fn await_recovered(&mut self, device: usize) {
+        let until = self.now() + seconds(self.config.caps.follow_seconds);
+        let Some(unit) = self.devices.get_mut(device).filter(|it| it.is_gpu()) else {
+            return;
+        };
+        let most = self.writer.entry(unit.address()).map(Entry::most);
+        let (Some(most), Some(cap)) = (most, unit.readings.cap()) else {
+            return;
+        };
+        let power = unit.told_power();
+        unit.following.hears(power);
+        let is_within = power.is_some_and(|power| unit.is_within(power, cap));
+        if cap >= most || is_within || !unit.is_measured() {
+            return;
+        }
+        unit.following.gpu_holds(cap, Some(until));
+        unit.following.doubts(None, until);
+        self.writer.account_mut().doubt(device, most);
+    }
+
     /// A reading may show that power is within the cap.
     pub(crate) fn check_doubt(&mut self, device: usize) {
         let Some(held) = self.writer.account().held(device) else {
@@ -75,12 +107,7 @@ impl<S: Store> Core<S> {
         let power = unit.told_power();
         unit.following.hears(power);
         // For a CPU socket see `check_settling`: its power must be gone to the last watt.
-        let margin = if unit.may_be_cached() {
-            CERTAIN
-        } else {
-            SENSOR
-        };
-        let within = power.is_some_and(|power| power <= held * (1.0 + margin));
+        let within = power.is_some_and(|power| unit.is_within(power, held));
         if unit.is_gpu() && within {
             unit.following.believes();
             self.writer.account_mut().believe(device);

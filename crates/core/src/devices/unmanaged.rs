@@ -34,7 +34,7 @@ impl<S: Store> Core<S> {
 
     /// Whether litd may start itself anew, as after a crash, to take in GPUs: not while it stops, is off or has
     /// released a device (it would open those), not while the outcome of a write is unknown or somebody waits for
-    /// one, and not while what outlives litd is not on disk.
+    /// one, and not while the node is short of power or what outlives litd is not on disk.
     #[must_use]
     pub fn may_start_anew(&self) -> bool {
         let is_at_rest = |(device, unit): (usize, &Unit)| {
@@ -49,6 +49,8 @@ impl<S: Store> Core<S> {
             && authority.killed().is_none()
             && self.writer.journal_trouble().is_none()
             && !self.condition.is_unkept()
+            && self.node.supply.alarm(self.now()).is_none()
+            && self.node.supply.braked(self.now()).is_none()
             && self.devices.iter().all(is_at_rest)
     }
 

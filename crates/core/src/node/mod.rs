@@ -139,6 +139,8 @@ pub(crate) struct Node {
     steered: Swings,
     /// The BMC's limit.
     limit: BmcLimit,
+    /// What the power of other parts was at least, as an earlier litd of this boot saw it.
+    recalled_least: Option<Watts>,
     /// The GPUs' part of the node's budget, or their floors where those are more.
     bound: Option<Watts>,
     /// What each CPU socket took of that when all of them were known last.
@@ -235,6 +237,28 @@ impl BmcLimit {
         told.hear(cap.unwrap_or(Told::NONE));
         self.of
             .retain(|_, it| it.in_force < Told::NONE || it.last < Told::NONE);
+    }
+
+    /// The limits that were in force when an earlier litd of this boot ended: each counts until its source tells
+    /// another one, twice in a row.
+    fn recall(&mut self, limits: &BTreeMap<String, Watts>) {
+        let each = limits.iter().take(SOURCES);
+        self.of = each
+            .map(|(source, &limit)| {
+                let told = Told {
+                    last: limit,
+                    in_force: limit,
+                };
+                (source.clone(), told)
+            })
+            .collect();
+    }
+
+    /// The limits in force, by source.
+    fn all_in_force(&self) -> BTreeMap<String, Watts> {
+        let each = self.of.iter().filter(|(_, it)| it.in_force < Told::NONE);
+        each.map(|(source, it)| (source.clone(), it.in_force))
+            .collect()
     }
 
     /// The limit that counts, if there is one.
@@ -354,6 +378,7 @@ impl<S: Store> Core<S> {
             None => {}
         }
         self.keep_reserve();
+        self.keep_limits();
         self.bind();
         self.tell_unbound();
     }
@@ -387,13 +412,19 @@ impl<S: Store> Core<S> {
 
     /// Power of other parts than GPUs and CPUs: as configured, or as measured if that is more.
     fn reserve(&self) -> Option<Watts> {
-        let node = &self.node;
-        let least = node.least.shown();
         let each = [
             self.measured_reserve(),
-            least.or_else(|| node.first.shown()),
+            self.least_reserve(),
             self.config.node.reserve,
         ];
+        each.into_iter().flatten().reduce(Watts::max)
+    }
+
+    /// What that power is at least, as readings have shown since the node has booted.
+    fn least_reserve(&self) -> Option<Watts> {
+        let node = &self.node;
+        let shown = node.least.shown().or_else(|| node.first.shown());
+        let each = [shown, node.recalled_least];
         each.into_iter().flatten().reduce(Watts::max)
     }
 
@@ -408,6 +439,44 @@ impl<S: Store> Core<S> {
         if measured.is_some() && measured != self.condition.reserve {
             self.condition.reserve = measured;
             self.save_condition();
+        }
+    }
+
+    /// Keeps the limits in force, and the power that is counted beside them, for the next start.
+    fn keep_limits(&mut self) {
+        if self.authority.is_stopping() {
+            return;
+        }
+        let limits = self.node.limit.all_in_force();
+        let least = self.node_limit().and_then(|_| self.least_reserve());
+        if (&limits, least) != (&self.condition.limits, self.condition.least) {
+            (self.condition.limits, self.condition.least) = (limits, least);
+            self.save_condition();
+        }
+    }
+
+    /// At a start: the limits that were in force when an earlier litd of this boot ended without being stopped.
+    pub(crate) fn recall_limits(&mut self) {
+        self.node.recalled_least = self.condition.least;
+        self.node.limit.recall(&self.condition.limits);
+        for (source, limit) in self.condition.limits.clone() {
+            let text = format!(
+                "in force again, because litd was not stopped: the node's limit of {limit} that {source} told, until \
+                 {source} tells another one or litd is stopped"
+            );
+            self.note(Note::warning(EventKind::State, text));
+        }
+        if !self.condition.limits.is_empty() {
+            self.bind();
+        }
+    }
+
+    /// litd is stopped, and restores all caps: what sources told no longer counts. One that holds caps goes on with it
+    /// at the next start.
+    pub(crate) fn forget_limits(&mut self) {
+        if !self.authority.holds(&self.config) {
+            self.condition.limits.clear();
+            self.condition.least = None;
         }
     }
 
@@ -545,7 +614,7 @@ impl<S: Store> Core<S> {
     /// The node's power for status, once a reading has come.
     pub(crate) fn node_told(&self) -> Option<NodePower> {
         let last = self.node.last.as_ref();
-        if last.is_none() && self.config.node.budget.is_none() {
+        if last.is_none() && self.node_limit().is_none() {
             return None;
         }
         let fresh = last.filter(|(_, at)| self.now() < *at + STALE);

@@ -68,6 +68,7 @@ impl<S: Store> Core<S> {
 
     fn recover_device(&mut self, device: usize, entry: &Entry) {
         let holds = self.authority.holds(&self.config);
+        let is_bound = self.set_budget().is_some();
         self.expect_journaled(device, entry);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -115,9 +116,12 @@ impl<S: Store> Core<S> {
             Undo::Nothing => unit.found = Some(entry.found),
             Undo::Write(found) => {
                 unit.found = Some(found);
-                let becomes = match holds {
-                    true => "stays in the undo journal, because caps.on_exit is \"hold\"",
-                    false => "is restored",
+                let becomes = match (holds, is_bound) {
+                    (true, _) => "stays in the undo journal, because caps.on_exit is \"hold\"",
+                    (false, true) => {
+                        "is restored as far as the budget has room, and entirely when litd stops"
+                    }
+                    (false, false) => "is restored",
                 };
                 let text = format!(
                     "holds {}, set before a crash: the cap found, {found}, {becomes}",
@@ -369,6 +373,7 @@ impl<S: Store> Core<S> {
         }
         if is_first {
             self.recall_left_alone(device, cap);
+            self.recall_not_in_force(device);
         }
         // Runs once the cap to restore is known: the job is planned with it.
         if never_found || is_first {

@@ -30,6 +30,7 @@ mod new_default;
 mod node;
 mod opted_out;
 mod promised;
+mod recalled;
 mod refused;
 mod reserve;
 mod reset;

@@ -402,6 +402,10 @@ impl Node {
         self.core.as_ref().unwrap().status()
     }
 
+    pub fn may_start_anew(&self) -> bool {
+        self.core.as_ref().unwrap().may_start_anew()
+    }
+
     pub fn runs(&self) -> bool {
         self.core.is_some()
     }
