@@ -110,23 +110,8 @@ impl Notes {
     /// Reads and removes all notes. Returns their commands in order, and what is wrong with any that was not told
     /// already, in words.
     pub fn take(&mut self) -> (Vec<Command>, Vec<String>) {
-        let mut said = Vec::new();
-        let wrong = match take_all(&self.folder, &self.outdated, &mut said) {
-            Ok(wrong) => {
-                self.outdated.clear();
-                wrong
-            }
-            // Litctl is just writing one: all are read a second later.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (said, Vec::new()),
-            Err(error) => vec![format!(
-                "{}: what schedulers announced while litd was away can't be read: {error}",
-                self.folder.display()
-            )],
-        };
-        let new = wrong.iter().filter(|it| !self.told.contains(it)).cloned();
-        let new = new.collect();
-        self.told = wrong;
-        (said, new)
+        // If litctl is just writing one, all are read a second later.
+        self.try_take().unwrap_or_default()
     }
 
     /// The same before litd carries out this command, which a scheduler has sent to it: what is in a note was said
@@ -135,14 +120,37 @@ impl Notes {
         let Some(name) = name_of(command) else {
             return (Vec::new(), Vec::new());
         };
-        if self.outdated.len() < MOST || self.outdated.contains_key(name) {
-            self.outdated.insert(name.to_owned(), SystemTime::now());
-        }
-        let (mut said, wrong) = self.take();
+        let asked = SystemTime::now();
+        let Some((mut said, wrong)) = self.try_take() else {
+            if self.outdated.len() < MOST || self.outdated.contains_key(name) {
+                self.outdated.insert(name.to_owned(), asked);
+            }
+            return (Vec::new(), Vec::new());
+        };
         // What was said before of a job that ends now has no effect any more.
         let is_end = matches!(command, Command::EndJob { .. });
         said.retain(|it| !is_end || name_of(it) != Some(name));
         (said, wrong)
+    }
+
+    /// `None`: another process has locked the folder.
+    fn try_take(&mut self) -> Option<(Vec<Command>, Vec<String>)> {
+        let mut said = Vec::new();
+        let wrong = match take_all(&self.folder, &self.outdated, &mut said) {
+            Ok(wrong) => {
+                self.outdated.clear();
+                wrong
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            Err(error) => vec![format!(
+                "{}: what schedulers announced while litd was away can't be read: {error}",
+                self.folder.display()
+            )],
+        };
+        let new = wrong.iter().filter(|it| !self.told.contains(it)).cloned();
+        let new = new.collect();
+        self.told = wrong;
+        Some((said, new))
     }
 }
 

@@ -101,7 +101,7 @@ fn that_somebody_else_has_the_metrics_port_is_told() {
     let config = format!("{}metrics.listen = \"{address}\"\n", quick("gpu-realloc"));
     let stand = Stand::real(&config);
     wait_for("an error", || stand.counted("metrics") > 0);
-    assert!(stand.has_event(EventKind::Fault, "another process has"));
+    assert!(stand.has_event(EventKind::Fault, "another process listens at"));
     drop(theirs);
     wait_for("metrics", || {
         stand.has_event(EventKind::Daemon, "from now on")

@@ -164,7 +164,7 @@ fn a_gpu_of_two_users_is_nobodys_to_steer_or_to_clock() {
     assert!(why.contains("several users"), "{why}");
     assert!(stand.has_event(
         EventKind::Foreign,
-        "processes of user 61001, user 61002 use it"
+        "processes of several users use it (user 61001, user 61002)"
     ));
     // Nobody else gets it either, and what is asked for is not done.
     assert_eq!(
