@@ -77,7 +77,7 @@ const FAMILIES: &[Family] = &[
         |s, out| one_of(out, &[], "mode", MODES, s.node.mode)),
     family(Kind::Gauge, "litd_yielded", "", "1 while litd only observes the node because somebody else has set caps repeatedly; `litctl resume` ends that.",
         |s, out| out.flag(&[], s.node.yielded)),
-    family(Kind::Gauge, "litd_unmanaged_gpus", "", "GPUs on the bus that litd did not find when it started: restart it.",
+    family(Kind::Gauge, "litd_unmanaged_gpus", "", "GPUs on the bus that litd does not manage: they came up after it had looked for devices, or their driver could not be used.",
         |s, out| out.gauge(&[], Some(s.node.unmanaged.len() as f64))),
     family(Kind::Gauge, "litd_lease_remaining_seconds", "seconds", "How long a fleet controller's lease lasts; absent without one.",
         |s, out| out.gauge(&[], s.node.lease.as_ref().map(|lease| lease.remaining_seconds))),

@@ -38,7 +38,7 @@ enum What {
     Report(Only),
 }
 
-/// Begin a trial on a job that litd steers
+/// Begin a trial on a job that litd steers (with --aa also on one that it observes)
 ///
 /// The trial begins once the job's caps are balanced. It is aborted, and its report says so, when the
 /// job ends, when budget, policy or configuration change the job's caps, or when litd may no longer

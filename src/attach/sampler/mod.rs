@@ -47,7 +47,7 @@ const HANGS: Duration = Duration::from_secs(15);
 /// Where there are no optimizer's steps, all processes begin so long after the wish: all of them know of it by then.
 const START: Nanos = Nanos(9_000_000_000);
 
-/// Two ways at once for one rank count once.
+/// Why a job with a hook is not asked for traces: each rank is measured in one way.
 const HOOKED: &str = "its processes have the hook, which shows more";
 
 /// The software that traces on demand are known by among profilers (`litctl stacks`).
