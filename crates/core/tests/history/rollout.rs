@@ -141,7 +141,7 @@ impl World {
         let before = self.limit();
         match self.ask(&command) {
             Some(Ok(_)) => {}
-            Some(Err(problem)) if problem.error.contains(" goes on for ") => {
+            Some(Err(problem)) if problem.error.contains("; the present lease of ") => {
                 self.lease_goes_on();
                 return self.act();
             }
