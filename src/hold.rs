@@ -3,16 +3,13 @@
 //! crashes and its configuration has meanwhile lost `caps.on_exit`, no cap is raised: nobody has asked for that yet. A
 //! reload of a configuration without that key, or `on_exit = "restore"`, ends the note.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::boot_note::BootNote;
 use crate::config::Shell;
-use crate::{locks, state};
-use litd_files as files;
+use crate::locks;
 
-/// The file's name.
-const FILE: &str = "held";
+const NOTE: BootNote = BootNote("held");
 
 /// The note of a running daemon.
 #[derive(Debug)]
@@ -37,36 +34,18 @@ impl Note {
             return;
         }
         match held {
-            true => {
-                if let Err(error) = write(&self.directory) {
-                    log::warn!(
-                        "{}: {error}: if litd dies and its configuration loses caps.on_exit, caps may rise",
-                        self.directory.join(FILE).display()
-                    );
-                }
-            }
+            true => NOTE.leave(
+                &self.directory,
+                "if litd dies and its configuration loses caps.on_exit, caps may rise",
+            ),
             false => end(&self.directory),
         }
     }
 }
 
-fn write(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    files::keep_others_out(directory)?;
-    let boot = state::boot_id().map_err(io::Error::other)?;
-    let new = directory.join(format!("{FILE}.new"));
-    files::replace_private(&directory.join(FILE), &new, format!("{boot}\n").as_bytes())
-}
-
 /// Ends the note in a state directory: caps are restored, or a daemon has stopped in order.
 pub(crate) fn end(directory: &Path) {
-    let path = directory.join(FILE);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            log::warn!("{}: {error}: remove it", path.display());
-        }
-        _ => {}
-    }
+    NOTE.end(directory);
 }
 
 /// The state directories with such a note, of this boot, where a daemon of this configuration may have left one: its
@@ -76,16 +55,14 @@ pub(crate) fn noted(shell: &Shell) -> Vec<PathBuf> {
     let mut all = vec![shell.state.directory.clone()];
     all.extend(others.into_iter().map(|it| it.state));
     all.dedup();
-    let boot = state::boot_id().unwrap_or_default();
-    all.retain(|it| {
-        let note = files::read_own(&it.join(FILE), 64).unwrap_or_default();
-        !boot.is_empty() && String::from_utf8_lossy(&note).trim_end() == boot
-    });
+    all.retain(|it| NOTE.is_in(it));
     all
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -105,7 +82,7 @@ mod tests {
         assert_eq!(noted(&shell), std::slice::from_ref(&directory));
         next.follow(false);
         assert_eq!(noted(&shell), Vec::<PathBuf>::new());
-        fs::write(directory.join(FILE), "another boot\n").unwrap();
+        fs::write(directory.join(NOTE.0), "another boot\n").unwrap();
         assert_eq!(noted(&shell), Vec::<PathBuf>::new());
     }
 }

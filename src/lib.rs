@@ -18,6 +18,7 @@ mod answers;
 pub mod attach;
 pub mod audit;
 pub mod baseline;
+mod boot_note;
 mod cli;
 pub mod clock;
 pub mod config;

@@ -3,53 +3,35 @@
 //! somebody has asked for refuses such a budget; one after a crash tolerates what was tolerated before it, because
 //! without litd nothing would keep caps at their floors.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
-use crate::state;
-use litd_files as files;
+use crate::boot_note::BootNote;
 
-/// The file's name.
-const FILE: &str = "below-floors";
+const NOTE: BootNote = BootNote("below-floors");
 
 /// Such a budget is tolerated.
 pub(crate) fn note(directory: &Path) {
-    if let Err(error) = write(directory) {
-        log::warn!(
-            "{}: {error}: if litd dies, it does not start with this budget",
-            directory.join(FILE).display()
-        );
-    }
-}
-
-fn write(directory: &Path) -> io::Result<()> {
-    let boot = state::boot_id().map_err(io::Error::other)?;
-    let new = directory.join(format!("{FILE}.new"));
-    files::replace_private(&directory.join(FILE), &new, format!("{boot}\n").as_bytes())
+    NOTE.leave(
+        directory,
+        "if litd dies, it does not start with this budget",
+    );
 }
 
 /// Whether a daemon with this state directory has tolerated such a budget since the node has booted, and has not
 /// stopped in order.
 pub(crate) fn is_noted(directory: &Path) -> bool {
-    let note = files::read_own(&directory.join(FILE), 64).unwrap_or_default();
-    let boot = state::boot_id().unwrap_or_default();
-    !boot.is_empty() && String::from_utf8_lossy(&note).trim_end() == boot
+    NOTE.is_in(directory)
 }
 
 /// A daemon has stopped in order.
 pub(crate) fn end(directory: &Path) {
-    let path = directory.join(FILE);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            log::warn!("{}: {error}: remove it", path.display());
-        }
-        _ => {}
-    }
+    NOTE.end(directory);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -61,7 +43,7 @@ mod tests {
         assert!(is_noted(state));
         end(state);
         assert!(!is_noted(state));
-        fs::write(state.join(FILE), "another boot\n").unwrap();
+        fs::write(state.join(NOTE.0), "another boot\n").unwrap();
         assert!(!is_noted(state));
     }
 }
