@@ -40,9 +40,7 @@ impl Clock {
     #[must_use]
     pub fn unix_seconds(&self) -> f64 {
         match self {
-            Self::Kernel => SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0.0, |since| since.as_secs_f64()),
+            Self::Kernel => since_1970().as_secs_f64(),
             Self::Rig(now) => RIG_EPOCH + now.get().as_secs_f64(),
         }
     }
@@ -59,6 +57,14 @@ impl Clock {
             now.set(now.get().max(to));
         }
     }
+}
+
+/// Now, by the kernel's wall clock.
+#[must_use]
+pub fn since_1970() -> Nanos {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = now.map_or(0, |it| it.as_nanos());
+    Nanos(i64::try_from(nanos).unwrap_or(i64::MAX / 2))
 }
 
 fn boot_time() -> Nanos {

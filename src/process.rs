@@ -54,6 +54,13 @@ enum Known {
 }
 
 impl Process {
+    /// The process with this id that began then, in ticks since boot.
+    #[must_use]
+    pub fn since(proc: &Path, pid: u32, at: u64) -> Self {
+        let stat = proc.join(pid.to_string()).join("stat");
+        Self(Known::Began { stat, at })
+    }
+
     /// When the process began, in ticks since boot, where that is what tells it from others.
     #[must_use]
     pub fn began(&self) -> Option<u64> {
@@ -230,13 +237,13 @@ impl Processes {
         last.parse().ok()
     }
 
-    /// The job that a scheduler has put the process with that id into, if it is the one that began then; `None`: it is not there any more.
+    /// The job that a scheduler has put the process with that id into, if it is the one that began then; `None`: it is
+    /// not there any more.
     #[must_use]
     pub fn home_since(&self, pid: u32, at: u64) -> Option<Option<Home>> {
-        let of_it = self.proc.join(pid.to_string());
-        let home = home::of(&of_it);
-        let home = home.filter(|home| self.own.as_ref() != Some(home));
-        (began(&of_it.join("stat")) == Some(at)).then_some(home)
+        let home = self.home_of(pid);
+        let process = Process::since(&self.proc, pid, at);
+        process.doubt().is_none().then_some(home)
     }
 
     /// The process that has started a process.
@@ -248,10 +255,15 @@ impl Processes {
     /// The job that a scheduler has put a process into; `None` where the process may be another one.
     #[must_use]
     pub fn home(&self, process: &Process, pid: u32) -> Option<Home> {
+        let home = self.home_of(pid);
+        home.filter(|_| process.doubt().is_none())
+    }
+
+    /// The job of whatever process has this id now; the daemon's own control group is none. Check the process after
+    /// that: one that lives then lived while this was read.
+    fn home_of(&self, pid: u32) -> Option<Home> {
         let home = home::of(&self.proc.join(pid.to_string()));
-        // Checked after reading: a process that lives now lived while it was read.
-        let known = home.filter(|_| process.doubt().is_none());
-        known.filter(|home| self.own.as_ref() != Some(home))
+        home.filter(|home| self.own.as_ref() != Some(home))
     }
 }
 
@@ -302,12 +314,11 @@ impl Stat {
 /// # Errors
 /// The root can't be opened.
 pub fn root(proc: &Path, pid: u32, at: u64) -> io::Result<Option<File>> {
-    let of_it = proc.join(pid.to_string());
-    let root = File::open(of_it.join("root"));
+    let root = File::open(proc.join(pid.to_string()).join("root"));
     // Checked after opening: while the process lives no other has its id.
-    match began(&of_it.join("stat")) == Some(at) {
-        true => root.map(Some),
-        false => Ok(None),
+    match Process::since(proc, pid, at).doubt() {
+        None => root.map(Some),
+        Some(_) => Ok(None),
     }
 }
 

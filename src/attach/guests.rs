@@ -2,12 +2,11 @@
 //! them as hooks, so the same checks hold: the process has to use its GPU, and one rank of a GPU counts.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use litd_core::{Doubt, SessionId};
 use litd_proto::{Limits, ToHook};
 
-use crate::process::Stat;
+use crate::process::Process;
 
 /// What waits for a guest; the core sends a few messages in a minute.
 const MOST_WAITING: usize = 64;
@@ -16,9 +15,7 @@ const MOST_WAITING: usize = 64;
 #[derive(Debug)]
 struct Guest {
     pid: u32,
-    /// When the process began, in ticks since boot.
-    began: u64,
-    stat: PathBuf,
+    process: Process,
     /// The guests of one job have the same number.
     job: u64,
     waiting: Vec<ToHook>,
@@ -34,14 +31,12 @@ pub struct Guests {
 }
 
 /// Who is to be a guest.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Newcomer {
-    /// The process.
+    /// The process's id.
     pub pid: u32,
-    /// When it began, in ticks since boot.
-    pub began: u64,
-    /// Its file in procfs.
-    pub stat: PathBuf,
+    /// The process.
+    pub process: Process,
     /// The same for all ranks of its job.
     pub job: u64,
 }
@@ -49,16 +44,10 @@ pub struct Newcomer {
 impl Guests {
     /// Adds a guest.
     pub fn add(&mut self, id: SessionId, newcomer: Newcomer) {
-        let Newcomer {
-            pid,
-            began,
-            stat,
-            job,
-        } = newcomer;
+        let Newcomer { pid, process, job } = newcomer;
         let guest = Guest {
             pid,
-            began,
-            stat,
+            process,
             job,
             waiting: Vec::new(),
             is_closed: false,
@@ -100,11 +89,9 @@ impl Guests {
 
     /// Guests whose processes have ended.
     pub fn doubts(&self) -> Vec<(SessionId, Doubt)> {
-        let ended = self.guests.iter().filter(|(_, guest)| {
-            let now = Stat::read(&guest.stat).filter(|it| !it.has_ended);
-            now.is_none_or(|it| it.began != guest.began)
-        });
-        ended.map(|(&id, _)| (id, Doubt::Ended)).collect()
+        let each = self.guests.iter();
+        each.filter_map(|(&id, guest)| Some((id, guest.process.doubt()?)))
+            .collect()
     }
 
     /// A process has connected as a hook. Returns the guests of its job, which are to go: the hook shows more.

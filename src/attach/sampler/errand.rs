@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use litd_files::{Beneath, NotTaken};
 use litd_proto::{Class, Kernels};
@@ -16,7 +16,8 @@ use litd_traces::demand::{Cut, Demanded, Uncut, cut, read};
 use litd_units::Nanos;
 
 use crate::attach::launcher::{Environment, Place};
-use crate::process::{Stat, root};
+use crate::clock::since_1970;
+use crate::process::root;
 
 /// The longest trace that is read, in bytes: four iterations of some 20,000 kernels each.
 const LONGEST: u64 = 64 << 20;
@@ -358,19 +359,6 @@ fn rank(trace: &Demanded, cut: &Cut) -> Rank {
     }
 }
 
-/// Now, by the wall clock, which traces have.
-pub(super) fn since_1970() -> Nanos {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanos = now.map_or(0, |it| it.as_nanos());
-    Nanos(i64::try_from(nanos).unwrap_or(i64::MAX / 2))
-}
-
-/// Whether the process with this id is the one that began then.
-pub(super) fn lives(proc: &Path, pid: u32, began: u64) -> bool {
-    let stat = Stat::read(&proc.join(pid.to_string()).join("stat"));
-    stat.is_some_and(|it| !it.has_ended && it.began == began)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -380,6 +368,7 @@ mod tests {
     use nix::unistd::{Uid, mkfifo};
 
     use super::*;
+    use crate::process::Stat;
 
     const SOON: Duration = Duration::from_millis(600);
 

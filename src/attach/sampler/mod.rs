@@ -25,9 +25,10 @@ use tokio::time::sleep;
 
 use super::launcher::Place;
 use super::{Newcomer, Wishes};
+use crate::clock::since_1970;
 use crate::hub::{Hub, Shared};
-use crate::process::Processes;
-use errand::{Errand, Errands, Outcome, Wished, lives, since_1970};
+use crate::process::{Process, Processes};
+use errand::{Errand, Errands, Outcome, Wished};
 use job::{Member, Rank, Stage, Wish};
 
 /// How often to look.
@@ -74,6 +75,9 @@ impl Key {
         }
     }
 }
+
+/// The processes that ask for traces, by their jobs.
+type There = BTreeMap<Key, Vec<Client>>;
 
 /// A job, and its number among guests.
 #[derive(Debug, Default)]
@@ -159,11 +163,12 @@ impl Sampler {
             self.take(hub, now, number, outcome);
         }
         self.give_up(hub, now);
-        self.group(hub, now);
+        let there = self.there();
+        self.group(hub, now, &there);
         for job in self.jobs.values_mut() {
             job.stage.hear(hub, now, self.every);
         }
-        self.gather(hub, now);
+        self.gather(hub, now, &there);
         self.wish(now);
         self.tell(hub);
     }
@@ -173,55 +178,56 @@ impl Sampler {
         self.last
     }
 
-    /// Jobs of processes that ask; jobs whose processes have gone are sampled no more.
-    fn group(&mut self, hub: &mut Hub, now: Nanos) {
-        let mut there: BTreeMap<Key, Vec<Client>> = BTreeMap::new();
-        for client in self.wishes.clients().into_iter().filter(|it| it.traces) {
+    /// The processes that ask, by their jobs.
+    fn there(&self) -> There {
+        let mut there = There::new();
+        for client in self.wishes.clients() {
             there.entry(Key::of(&client)).or_default().push(client);
         }
+        there
+    }
+
+    /// Jobs of processes that ask; jobs whose processes have gone are sampled no more.
+    fn group(&mut self, hub: &mut Hub, now: Nanos, there: &There) {
+        let asking = |key: &Key| there.get(key).into_iter().flatten().filter(|it| it.traces);
         for (key, job) in &mut self.jobs {
-            let processes = there.get(key).map(Vec::as_slice).unwrap_or_default();
             let asks = |of: &Member| {
                 let same = |it: &Client| (it.sender.pid, it.looked.began) == (of.pid, of.began);
-                processes.iter().any(same)
+                asking(key).any(same)
             };
-            let why = job
-                .stage
-                .members()
-                .into_iter()
-                .find(|it| !asks(it))
-                .map(|of| match lives(&self.proc, of.pid, of.began) {
-                    true => format!("process {} asks no more", of.pid),
-                    false => format!("process {} has ended", of.pid),
-                });
-            if let Some(why) = why {
-                job.stage.part(hub, now, &why, true);
-            }
+            let members = job.stage.members();
+            let Some(gone) = members.into_iter().find(|it| !asks(it)) else {
+                continue;
+            };
+            let pid = gone.pid;
+            let why = match Process::since(&self.proc, pid, gone.began).doubt() {
+                None => format!("process {pid} asks no more"),
+                Some(_) => format!("process {pid} has ended"),
+            };
+            job.stage.part(hub, now, &why, true);
         }
-        self.jobs.retain(|key, _| there.contains_key(key));
-        for (key, processes) in there {
+        self.jobs.retain(|key, _| asking(key).next().is_some());
+        for key in there.keys() {
             // A job of one rank is observed at most: a trace of it would be for nothing.
-            if processes.len() > 1 && !self.jobs.contains_key(&key) {
+            if asking(key).count() > 1 && !self.jobs.contains_key(key) {
                 let number = self.number();
                 let stage = Stage::default();
-                self.jobs.insert(key, Job { number, stage });
+                self.jobs.insert(key.clone(), Job { number, stage });
             }
         }
     }
 
     /// `Gathers` -> `Places`, once at least two of a job's processes use one GPU each.
-    fn gather(&mut self, hub: &mut Hub, now: Nanos) {
-        let clients = self.wishes.clients();
+    fn gather(&mut self, hub: &mut Hub, now: Nanos, there: &There) {
         let mut gathering = BTreeSet::new();
         let mut found = Vec::new();
         for (key, job) in &mut self.jobs {
             let Stage::Gathers { why } = &mut job.stage else {
                 continue;
             };
-            let own = clients.iter().filter(|it| Key::of(it) == *key);
             let (mut members, mut several) = (Vec::new(), None);
             let (mut hooked, mut pids) = (false, BTreeSet::new());
-            for client in own {
+            for client in there.get(key).into_iter().flatten() {
                 let pid = client.sender.pid;
                 hooked |= hub.has_hook(pid);
                 pids.insert(pid);
@@ -462,8 +468,7 @@ fn join(
     for ((member, hello), home) in members.into_iter().zip(hellos).zip(homes) {
         let newcomer = Newcomer {
             pid: member.pid,
-            began: member.began,
-            stat: proc.join(member.pid.to_string()).join("stat"),
+            process: Process::since(proc, member.pid, member.began),
             job,
         };
         let session = hub.guest_joins(newcomer, member.uid, home);
