@@ -188,6 +188,23 @@ pub fn adopt_condition(
 }
 
 impl<S: Store> Core<S> {
+    /// Keeps what the devices' standings have come to for the next start, where that has changed, before any cap is
+    /// written. A litd that stops leaves it as it is, and `litd restore` keeps none.
+    pub(crate) fn keep_standings(&mut self) {
+        if self.authority.is_stopping() {
+            return;
+        }
+        let mut changed = false;
+        for (device, unit) in self.devices.iter() {
+            let held = self.writer.account().held(device);
+            changed |= self.condition.left_alone.follow(unit, held);
+            changed |= self.condition.not_in_force.follow(unit);
+        }
+        if changed {
+            self.save_condition();
+        }
+    }
+
     /// Keeps the node's condition for the next start. Returns whether it is kept.
     pub(crate) fn save_condition(&mut self) -> bool {
         self.condition.orders = self.authority.orders();

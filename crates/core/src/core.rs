@@ -430,8 +430,7 @@ impl<S: Store> Core<S> {
         if !self.authority.stopping().is_over() {
             self.devices.begin_wanted(self.now(), &mut self.out);
         }
-        self.keep_left_alone();
-        self.keep_not_in_force();
+        self.keep_standings();
         self.finish_stopping();
     }
 

@@ -45,7 +45,7 @@ impl NotInForce {
     }
 
     /// A GPU's standing tells whether its cap is in force. Returns whether its entry has changed.
-    fn follow(&mut self, unit: &Unit) -> bool {
+    pub fn follow(&mut self, unit: &Unit) -> bool {
         let Some(counts) = unit.standing.not_in_force() else {
             // Until it is read for the first time, nobody has looked.
             return unit.was_read() && self.0.remove(unit.address()).is_some();
@@ -95,20 +95,5 @@ impl<S: Store> Core<S> {
         let note = Note::warning(EventKind::Fault, text).device(address);
         self.note(note);
         self.standing_changed(device);
-    }
-
-    /// Keeps the entries for the next start, where they have changed, before any cap is written. A litd that stops
-    /// leaves them as they are.
-    pub(crate) fn keep_not_in_force(&mut self) {
-        if self.authority.is_stopping() {
-            return;
-        }
-        let mut changed = false;
-        for (_, unit) in self.devices.iter() {
-            changed |= self.condition.not_in_force.follow(unit);
-        }
-        if changed {
-            self.save_condition();
-        }
     }
 }

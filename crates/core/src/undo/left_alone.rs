@@ -173,21 +173,6 @@ impl<S: Store> Core<S> {
         self.note(note);
         self.standing_changed(device);
     }
-
-    /// Keeps the entries for the next start, where they have changed. `litd restore` keeps none.
-    pub(crate) fn keep_left_alone(&mut self) {
-        if self.authority.is_stopping() {
-            return;
-        }
-        let mut changed = false;
-        for (device, unit) in self.devices.iter() {
-            let held = self.writer.account().held(device);
-            changed |= self.condition.left_alone.follow(unit, held);
-        }
-        if changed {
-            self.save_condition();
-        }
-    }
 }
 
 #[cfg(test)]
