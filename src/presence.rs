@@ -243,6 +243,26 @@ mod tests {
 
     const ADDRESS: &str = "0000:85:00.0";
 
+    /// A GPU of NVIDIA's on the bus, whose driver has not come up, and the driver's folder.
+    fn gpu_on_the_bus(sys: &Path) -> (PathBuf, PathBuf) {
+        let device = sys.join("bus/pci/devices").join(ADDRESS);
+        let driver = sys.join("bus/pci/drivers/nvidia");
+        for directory in [&device, &driver] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        for (name, text) in [("vendor", "0x10de\n"), ("class", "0x030200\n")] {
+            fs::write(device.join(name), text).unwrap();
+        }
+        (device, driver)
+    }
+
+    /// What has come up by the next look, in words.
+    fn comes_up(presence: &mut Presence) -> Option<String> {
+        presence.next_look = None;
+        presence.unmanaged();
+        presence.come_up.as_ref().map(|(up, _)| up.names())
+    }
+
     fn look(presence: &mut Presence) -> bool {
         !presence.returned([(DeviceId(3), ADDRESS)]).is_empty()
     }
@@ -250,10 +270,7 @@ mod tests {
     #[test]
     fn a_device_that_was_gone_or_has_another_driver_has_returned() {
         let sys = tempfile::tempdir().unwrap();
-        let device = sys.path().join("bus/pci/devices").join(ADDRESS);
-        let driver = sys.path().join("bus/pci/drivers/nvidia");
-        fs::create_dir_all(&device).unwrap();
-        fs::create_dir_all(&driver).unwrap();
+        let (device, driver) = gpu_on_the_bus(sys.path());
         symlink(&driver, device.join("driver")).unwrap();
         let search = Search {
             sys: sys.path().to_owned(),
@@ -284,17 +301,9 @@ mod tests {
     fn a_gpu_has_come_up_once_its_driver_has_it_ready_and_not_if_it_was_up_before() {
         let root = tempfile::tempdir().unwrap();
         let (sys, proc) = (root.path().join("sys"), root.path().join("proc"));
-        let device = sys.join("bus/pci/devices").join(ADDRESS);
-        let (driver, listed) = (
-            sys.join("bus/pci/drivers/nvidia"),
-            proc.join("driver/nvidia/gpus"),
-        );
-        for directory in [&device, &driver, &listed] {
-            fs::create_dir_all(directory).unwrap();
-        }
-        for (name, text) in [("vendor", "0x10de\n"), ("class", "0x030200\n")] {
-            fs::write(device.join(name), text).unwrap();
-        }
+        let (device, driver) = gpu_on_the_bus(&sys);
+        let listed = proc.join("driver/nvidia/gpus");
+        fs::create_dir_all(&listed).unwrap();
         let search = Search {
             sys,
             proc,
@@ -302,41 +311,29 @@ mod tests {
         };
         let all = [ADDRESS.to_owned()];
         let mut presence = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
-        let comes_up = |presence: &mut Presence| {
-            presence.next_look = None;
-            presence.unmanaged();
-            presence.come_up.is_some()
-        };
-        assert!(!comes_up(&mut presence));
+        assert_eq!(comes_up(&mut presence), None);
         symlink(&driver, device.join("driver")).unwrap();
         // The driver has not set it up yet.
-        assert!(!comes_up(&mut presence));
+        assert_eq!(comes_up(&mut presence), None);
         fs::create_dir(listed.join(ADDRESS)).unwrap();
-        assert!(comes_up(&mut presence));
+        assert_eq!(comes_up(&mut presence).as_deref(), Some(ADDRESS));
         // It has to stay so.
         assert!(presence.come_up().is_none());
         let mut later = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
-        assert!(!comes_up(&mut later));
+        assert_eq!(comes_up(&mut later), None);
         // The driver is loaded anew.
         let other = search.sys.join("bus/pci/drivers/anew/nvidia");
         fs::create_dir_all(&other).unwrap();
         fs::remove_file(device.join("driver")).unwrap();
         symlink(&other, device.join("driver")).unwrap();
-        assert!(comes_up(&mut later));
+        assert_eq!(comes_up(&mut later).as_deref(), Some(ADDRESS));
     }
 
     #[test]
     fn a_gpu_has_come_up_once_the_library_is_there_through_which_its_driver_is_asked() {
         let root = tempfile::tempdir().unwrap();
         let sys = root.path().join("sys");
-        let device = sys.join("bus/pci/devices").join(ADDRESS);
-        let driver = sys.join("bus/pci/drivers/nvidia");
-        for directory in [&device, &driver] {
-            fs::create_dir_all(directory).unwrap();
-        }
-        for (name, text) in [("vendor", "0x10de\n"), ("class", "0x030200\n")] {
-            fs::write(device.join(name), text).unwrap();
-        }
+        let (device, driver) = gpu_on_the_bus(&sys);
         symlink(&driver, device.join("driver")).unwrap();
         let search = Search {
             sys,
@@ -347,19 +344,14 @@ mod tests {
         };
         let all = [ADDRESS.to_owned()];
         let mut presence = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
-        let comes_up = |presence: &mut Presence| {
-            presence.next_look = None;
-            presence.unmanaged();
-            presence.come_up.is_some()
-        };
-        assert!(!comes_up(&mut presence));
+        assert_eq!(comes_up(&mut presence), None);
         fs::write(&search.nvml_library, "a").unwrap();
-        assert!(comes_up(&mut presence));
+        assert_eq!(comes_up(&mut presence).as_deref(), Some(ADDRESS));
         // A litd that could not use it either does not start anew for it, until another version is there.
         let mut later = Presence::new(Some(search.clone()), [], Up::look(&search, &all));
-        assert!(!comes_up(&mut later));
+        assert_eq!(comes_up(&mut later), None);
         fs::write(&search.nvml_library, "another").unwrap();
-        assert!(comes_up(&mut later));
+        assert_eq!(comes_up(&mut later).as_deref(), Some(ADDRESS));
     }
 
     #[test]
@@ -369,11 +361,6 @@ mod tests {
             sys: root.path().join("sys"),
             dev: root.path().join("dev"),
             ..Search::default()
-        };
-        let comes_up = |presence: &mut Presence| {
-            presence.next_look = None;
-            presence.unmanaged();
-            presence.come_up.as_ref().map(|(up, _)| up.names())
         };
         let known = || Presence::new(Some(search.clone()), ["cpu0".to_owned()], Up::default());
         let mut presence = Presence::new(Some(search.clone()), [], Up::look(&search, []));

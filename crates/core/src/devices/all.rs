@@ -370,6 +370,18 @@ pub(crate) mod tests {
         ])
     }
 
+    fn gpu(number: usize, address: &str) -> Device {
+        Device {
+            number,
+            ..device(DeviceKind::Gpu, address)
+        }
+    }
+
+    /// By the number by which schedulers count it, each GPU.
+    fn numbered<const N: usize>(devices: &Devices) -> [Option<usize>; N] {
+        std::array::from_fn(|number| devices.gpu_on_the_bus(number))
+    }
+
     fn addresses(of: &[&str]) -> BTreeSet<String> {
         of.iter().map(|&address| address.to_owned()).collect()
     }
@@ -388,7 +400,6 @@ pub(crate) mod tests {
     #[test]
     fn schedulers_count_all_gpus_of_the_bus_by_address() {
         let mut devices = node();
-        let numbered = |devices: &Devices| [0, 1, 2].map(|number| devices.gpu_on_the_bus(number));
         assert_eq!(numbered(&devices), [Some(2), Some(0), None]);
         devices.finds_unmanaged(addresses(&["0000:45:00.0"]));
         assert_eq!(numbered(&devices), [Some(2), None, Some(0)]);
@@ -400,10 +411,6 @@ pub(crate) mod tests {
     /// A GPU has fallen off the bus and litd was started again: neither names nor schedulers' numbers move.
     #[test]
     fn a_gpu_that_is_gone_leaves_its_number() {
-        let gpu = |number, address| Device {
-            number,
-            ..device(DeviceKind::Gpu, address)
-        };
         let mut devices = Devices::new(vec![
             gpu(0, "0000:05:00.0"),
             gpu(2, "0000:85:00.0"),
@@ -417,8 +424,6 @@ pub(crate) mod tests {
         ];
         devices.were_here(were.map(str::to_owned));
         assert_eq!(devices.known_as("gpu2"), Some(1));
-        let numbered =
-            |devices: &Devices| [0, 1, 2, 3].map(|number| devices.gpu_on_the_bus(number));
         assert_eq!(numbered(&devices), [Some(0), None, Some(1), Some(2)]);
         // One that did not answer at the first start, and has no number.
         devices.finds_unmanaged(addresses(&["0000:45:00.0"]));
@@ -428,10 +433,6 @@ pub(crate) mod tests {
     /// The first GPU of the bus came up last, and so has the highest number; then the second one has fallen off.
     #[test]
     fn schedulers_numbers_go_by_the_bus_whatever_order_gpus_came_up_in() {
-        let gpu = |number, address| Device {
-            number,
-            ..device(DeviceKind::Gpu, address)
-        };
         let mut devices = Devices::new(vec![
             gpu(3, "0000:01:00.0"),
             gpu(1, "0000:03:00.0"),
@@ -444,8 +445,7 @@ pub(crate) mod tests {
             "0000:04:00.0",
         ];
         devices.were_here(were.map(str::to_owned));
-        let numbered = [0, 1, 2, 3].map(|number| devices.gpu_on_the_bus(number));
-        assert_eq!(numbered, [Some(0), None, Some(1), Some(2)]);
+        assert_eq!(numbered(&devices), [Some(0), None, Some(1), Some(2)]);
         // It is back on the bus, and not litd's yet.
         devices.finds_unmanaged(addresses(&["0000:02:00.0"]));
         assert_eq!(devices.gpu_on_the_bus(3), Some(2));

@@ -1,7 +1,7 @@
 //! The part of a node's budget, or its BMC's limit, for the GPUs.
 
 use litd_api::{Command, DeviceState};
-use litd_core::{Event, NodeReading};
+use litd_core::Event;
 use litd_power::DeviceKind;
 use litd_units::Watts;
 
@@ -48,7 +48,7 @@ fn released_and_reset_under_a_nodes_budget() {
 
 fn bmc(node: &mut Node, power: f64, cap: Option<f64>, seconds: usize) {
     for _ in 0..seconds / 5 {
-        told_by_bmc(node, power, cap);
+        node.told_by_bmc(power, cap);
         node.pass(5.0);
     }
 }
@@ -73,16 +73,6 @@ fn bmc_limit_beside_a_released_gpu() {
     );
 }
 
-fn told_by_bmc(node: &mut Node, power: f64, cap: Option<f64>) {
-    let reading = NodeReading {
-        source: "redfish".to_owned(),
-        power: Some(Watts(power)),
-        cap: cap.map(Watts),
-        ..NodeReading::default()
-    };
-    node.event(Event::NodePower(reading));
-}
-
 /// GPUs' power goes up and down with the readings.
 #[test]
 fn bursts() {
@@ -96,7 +86,7 @@ fn bursts() {
             gpu.power = Watts(each);
         }
         node.pass(2.0);
-        told_by_bmc(&mut node, each * 8.0 + 1500.0, None);
+        node.told_by_bmc(each * 8.0 + 1500.0, None);
         node.pass(3.0);
     }
     let told = node.status().gpus;
@@ -141,7 +131,7 @@ fn told_a_limit(readings: usize, gpus: f64, power: fn(usize) -> f64) {
         gpu.power = Watts(gpus);
     }
     for at in 0..readings {
-        told_by_bmc(&mut node, power(at), Some(5000.0));
+        node.told_by_bmc(power(at), Some(5000.0));
         node.pass(5.0);
     }
     assert!(node.sum() <= 3600.0, "{}", node.sum());
@@ -225,11 +215,7 @@ fn not_in_force_under_a_nodes_budget() {
 #[test]
 fn what_waits_for_power_rises_once_there_is_some() {
     let mut node = Node::under(4000.0, found_at(8, 700.0));
-    node.event(Event::NodePower(NodeReading {
-        source: "redfish".to_owned(),
-        alarm: Some("a power supply has failed".to_owned()),
-        ..NodeReading::default()
-    }));
+    node.is_short_of_power();
     node.command(budget(5000.0)).unwrap();
     node.pass(50.0);
     node.all_hold(500.0);

@@ -3,7 +3,7 @@
 
 use litd_api::{Command, DeviceState, Done, Event as Told, Lease, Mode, Problem, Status};
 use litd_core::journal::JournalError;
-use litd_core::{Config, Core, Device, DeviceId, Effect, Event, Operation, Reply};
+use litd_core::{Config, Core, Device, DeviceId, Effect, Event, NodeReading, Operation, Reply};
 use litd_units::{Nanos, Watts};
 
 use crate::disk::Disk;
@@ -201,6 +201,25 @@ impl Node {
             core.handle(now, event);
         }
         self.act();
+    }
+
+    /// The BMC tells what the node draws, in watts, and the limit that it sets, if it sets one.
+    pub fn told_by_bmc(&mut self, power: f64, cap: Option<f64>) {
+        self.event(Event::NodePower(NodeReading {
+            source: "redfish".to_owned(),
+            power: Some(Watts(power)),
+            cap: cap.map(Watts),
+            ..NodeReading::default()
+        }));
+    }
+
+    /// The BMC tells that the node is short of power.
+    pub fn is_short_of_power(&mut self) {
+        self.event(Event::NodePower(NodeReading {
+            source: "redfish".to_owned(),
+            alarm: Some("a power supply has failed".to_owned()),
+            ..NodeReading::default()
+        }));
     }
 
     pub fn command(&mut self, command: Command) -> Result<Done, Problem> {

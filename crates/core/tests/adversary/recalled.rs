@@ -3,14 +3,13 @@
 
 use litd_api::{Command, DeviceState};
 use litd_core::config::OnExit;
-use litd_core::{Event, NodeReading};
 use litd_units::Watts;
 
 use crate::gpu::found_at;
 use crate::node::{EPSILON, Node, budget, observing};
 
-/// Three GPUs under a budget of 1500 W. gpu0 draws 690 W whatever its cap reads.
-fn one_is_not_in_force() -> Node {
+/// Three GPUs, which litd has not seen yet, under a budget of 1500 W. gpu0 draws 690 W whatever its cap reads.
+fn one_does_not_follow() -> Node {
     let mut gpus = found_at(3, 700.0);
     for gpu in &mut gpus {
         gpu.power = Watts(150.0);
@@ -19,7 +18,12 @@ fn one_is_not_in_force() -> Node {
     let mut config = observing();
     config.caps.budget = Some(Watts(1500.0));
     config.caps.safe_budget = Some(Watts(1500.0));
-    let mut node = Node::with(gpus, config);
+    Node::with(gpus, config)
+}
+
+/// The same once litd has seen that gpu0's cap is not in force.
+fn one_is_not_in_force() -> Node {
+    let mut node = one_does_not_follow();
     node.pass(60.0);
     let state = node.status().devices[0].state;
     assert_eq!(state, DeviceState::Faulty);
@@ -85,14 +89,7 @@ fn a_cap_that_is_not_in_force_is_known_after_a_stop_that_holds_caps() {
 /// litd dies before it can see that gpu0 does not follow: the next one looks before it raises the others.
 #[test]
 fn power_has_to_follow_a_cap_that_a_dead_litd_has_lowered() {
-    let mut gpus = found_at(3, 700.0);
-    for gpu in &mut gpus {
-        gpu.power = Watts(150.0);
-    }
-    gpus[0].power = Watts(690.0);
-    let mut config = observing();
-    config.caps.budget = Some(Watts(1500.0));
-    let mut node = Node::with(gpus, config);
+    let mut node = one_does_not_follow();
     node.pass(3.0);
     node.kill();
     node.start();
@@ -116,16 +113,6 @@ fn a_gpu_whose_cap_was_restored_is_judged_anew() {
     node.all_hold(500.0);
 }
 
-fn bmc_tells(node: &mut Node, power: f64, cap: Option<f64>) {
-    let reading = NodeReading {
-        source: "redfish".to_owned(),
-        power: Some(Watts(power)),
-        cap: cap.map(Watts),
-        ..NodeReading::default()
-    };
-    node.event(Event::NodePower(reading));
-}
-
 /// Eight GPUs, which a limit of the BMC's leaves `left` W together: 500 W of 4500 are the other parts'.
 fn limited() -> Node {
     let mut gpus = found_at(8, 700.0);
@@ -135,7 +122,7 @@ fn limited() -> Node {
     let mut node = Node::with(gpus, observing());
     node.pass(5.0);
     for _ in 0..30 {
-        bmc_tells(&mut node, 2900.0, Some(4500.0));
+        node.told_by_bmc(2900.0, Some(4500.0));
         node.pass(5.0);
     }
     assert!(node.sum() <= 4000.0 + EPSILON, "{:?}", node.caps());
@@ -155,10 +142,10 @@ fn a_limit_of_the_bmc_and_the_power_beside_the_gpus_are_known_after_a_crash() {
         }
         if told {
             // One reading without it may be wrong; two lift it.
-            bmc_tells(&mut node, 2900.0, None);
+            node.told_by_bmc(2900.0, None);
             node.pass(5.0);
             assert!(node.sum() <= before + EPSILON, "{:?}", node.caps());
-            bmc_tells(&mut node, 2900.0, None);
+            node.told_by_bmc(2900.0, None);
             node.pass(30.0);
             node.all_hold(700.0);
         }
@@ -186,11 +173,7 @@ fn a_limit_of_the_bmc_ends_with_a_stop() {
 fn litd_does_not_start_itself_anew_while_the_node_is_short_of_power() {
     let mut node = Node::under(4000.0, found_at(8, 700.0));
     assert!(node.may_start_anew());
-    node.event(Event::NodePower(NodeReading {
-        source: "redfish".to_owned(),
-        alarm: Some("a power supply has failed".to_owned()),
-        ..NodeReading::default()
-    }));
+    node.is_short_of_power();
     assert!(!node.may_start_anew());
     node.pass(70.0);
     assert!(node.may_start_anew());

@@ -1,7 +1,6 @@
 //! What the rest of the node draws is what its BMC tells and the devices don't draw. Whoever has a GPU can have that
 //! draw what he likes, when he likes: it is not to be taken for the rest of the node's, and so for everybody's watts.
 
-use litd_core::{Event, NodeReading};
 use litd_power::DeviceKind;
 use litd_units::Watts;
 
@@ -35,20 +34,11 @@ fn reserve(pulse: Pulse, averages: usize, late: usize) -> Option<f64> {
         if second % 5 == 0 && drew.len() >= averages + late {
             let told = drew.iter().rev().skip(late).take(averages);
             let power = told.sum::<f64>() / averages as f64;
-            bmc_tells(&mut node, power);
+            node.told_by_bmc(power, None);
         }
     }
     assert_eq!(node.now / SECOND, 901);
     told(&node)
-}
-
-/// The BMC tells that the node draws so many watts.
-fn bmc_tells(node: &mut Node, power: f64) {
-    node.event(Event::NodePower(NodeReading {
-        source: "redfish".to_owned(),
-        power: Some(Watts(power)),
-        ..NodeReading::default()
-    }));
 }
 
 #[test]
@@ -96,7 +86,7 @@ fn pass(node: &mut Node, seconds: i64, mut each: impl FnMut(&mut Node, i64)) {
         }
         if second % 5 == 0 {
             let power: Watts = node.gpus.iter().map(|gpu| gpu.power).sum();
-            bmc_tells(node, power.0 + REST);
+            node.told_by_bmc(power.0 + REST, None);
         }
     }
 }
@@ -198,7 +188,7 @@ fn moments(swing: f64) -> Node {
         let mean = node.sum();
         node.pass(1.0);
         if second % 5 == 0 {
-            bmc_tells(&mut node, mean + REST);
+            node.told_by_bmc(mean + REST, None);
         }
     }
     node

@@ -2,7 +2,6 @@
 //! what it held before.
 
 use litd_api::Command;
-use litd_core::{Event, NodeReading};
 use litd_power::{CapRange, DeviceKind};
 use litd_units::Watts;
 
@@ -38,15 +37,6 @@ fn set(node: &mut Node, name: &str, watts: f64) {
     let device = name.to_owned();
     let watts = Watts(watts);
     node.command(Command::SetCap { device, watts }).unwrap();
-}
-
-fn bmc_limits_to(node: &mut Node, cap: f64) {
-    node.event(Event::NodePower(NodeReading {
-        source: "redfish".to_owned(),
-        power: Some(Watts(2000.0)),
-        cap: Some(Watts(cap)),
-        ..NodeReading::default()
-    }));
 }
 
 fn resume(node: &mut Node, name: &str) {
@@ -95,7 +85,7 @@ fn a_bmcs_limit_is_kept_while_a_socket_is_not_known() {
                 node.pass(0.1);
             }
             if second % 5 == 0 {
-                bmc_limits_to(&mut node, 2600.0);
+                node.told_by_bmc(2000.0, Some(2600.0));
             }
         }
         let gpus: f64 = node.caps()[..4].iter().sum();
@@ -119,8 +109,8 @@ fn a_bmcs_limit_waits_for_no_socket_that_hangs() {
     node.pass(5.0);
     node.gpus[5].hangs = true;
     resume(&mut node, "cpu1");
-    bmc_limits_to(&mut node, 2600.0);
-    bmc_limits_to(&mut node, 2600.0);
+    node.told_by_bmc(2000.0, Some(2600.0));
+    node.told_by_bmc(2000.0, Some(2600.0));
     node.pass(3.0);
     assert!(node.sum() <= 2400.5, "{:?}", node.caps());
 }
