@@ -288,15 +288,8 @@ pub fn read(bytes: &[u8]) -> Result<Option<Recovered>, JournalError> {
     while let Some((index, line)) = lines.next() {
         match decode(line) {
             Some(record) => {
-                if let (
-                    0,
-                    Record::Start {
-                        bytes: Some(own), ..
-                    },
-                ) = (index, &record)
-                {
-                    let whole = (line.len() + 1).saturating_add(*own);
-                    replay.cut = whole.saturating_sub(bytes.len());
+                if index == 0 {
+                    replay.cut = missing(&record, line.len(), bytes.len());
                 }
                 replay.apply(record)?;
             }
@@ -307,6 +300,18 @@ pub fn read(bytes: &[u8]) -> Result<Option<Recovered>, JournalError> {
         }
     }
     Ok(replay.finish())
+}
+
+/// The bytes that a file lacks of what was put in place with its heading; `line` and `file`: how long the heading, its
+/// first line, and the file are.
+fn missing(heading: &Record, line: usize, file: usize) -> usize {
+    let Record::Start {
+        bytes: Some(own), ..
+    } = heading
+    else {
+        return 0;
+    };
+    (line + 1).saturating_add(*own).saturating_sub(file)
 }
 
 /// The state of a journal while it is read.
