@@ -190,7 +190,7 @@ enum OnDisk {
     Lost,
 }
 
-/// The journal's file as this process has left it.
+/// A file as this process has left it.
 #[derive(Debug)]
 struct Kept {
     file: File,
@@ -203,7 +203,7 @@ impl Kept {
         Ok(Self { file, length })
     }
 
-    /// Whether this file is the one at the journal's path.
+    /// Whether this file is the one at its path.
     fn is_at(&self, path: &Path) -> bool {
         files::still_at(&self.file, path).is_some_and(|there| there.len() == self.length)
     }
@@ -222,6 +222,8 @@ impl Kept {
 pub struct FileStore {
     directory: PathBuf,
     journal: OnDisk,
+    /// The condition as it was last read or written; none if there was no file.
+    condition: Option<Kept>,
     /// The id in the journal's first line, if it has one.
     id: Option<String>,
     audit: AuditFiles,
@@ -239,6 +241,7 @@ impl FileStore {
         Self {
             directory: directory.to_owned(),
             journal: OnDisk::Idle,
+            condition: None,
             id: None,
             audit,
             locks: None,
@@ -477,11 +480,22 @@ impl Store for FileStore {
     }
 
     fn load_condition(&mut self) -> io::Result<Vec<u8>> {
+        let path = self.directory.join(CONDITION);
+        let file = files::open_own(&path, OpenOptions::new().read(true));
+        self.condition = file.and_then(Kept::new).ok();
         self.load(CONDITION)
     }
 
     fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.replace(CONDITION, bytes).map(drop)
+        let file = self.replace(CONDITION, bytes)?;
+        self.condition = Some(Kept::new(file)?);
+        Ok(())
+    }
+
+    fn condition_is_there(&mut self) -> bool {
+        let path = self.directory.join(CONDITION);
+        let kept = self.condition.as_ref();
+        kept.is_none_or(|kept| kept.is_at(&path))
     }
 }
 

@@ -129,6 +129,39 @@ fn a_journal_that_is_removed_while_caps_are_moved_is_written_anew() {
     assert!(stand.is_back(), "{said}: {:?}", stand.held());
 }
 
+/// What administrators have set outlives a crash, also where somebody has removed or changed the file that keeps it.
+#[test]
+fn a_condition_that_is_removed_is_there_again_within_seconds() {
+    let mut stand = Stand::clocked(&quick("observe"));
+    stand.pass(5.0);
+    let watts = Some(Watts(4400.0));
+    stand.command(&litd_api::Command::SetBudget { watts });
+    let state = stand.rig.layout().state();
+    let kept = fs::read(state.join("condition")).unwrap();
+    type Change = fn(&Path);
+    let changes: [(&str, Change); 3] = [
+        ("removed", |condition| fs::remove_file(condition).unwrap()),
+        ("emptied", |condition| fs::write(condition, "").unwrap()),
+        ("its directory is away", |condition| {
+            let state = condition.parent().unwrap();
+            fs::rename(state, state.with_extension("away")).unwrap();
+        }),
+    ];
+    for (count, (what, change)) in (1..).zip(changes) {
+        change(&state.join("condition"));
+        stand.pass(2.0);
+        let length = fs::read(state.join("condition")).map_or(0, |it| it.len());
+        assert!(length + 64 > kept.len(), "{what}: {}", stand.said());
+        let told = stand.events(EventKind::Fault);
+        let told = told.iter().filter(|it| it.contains("node's condition"));
+        assert_eq!(told.count(), count, "{what}: {}", stand.said());
+    }
+    stand.kill();
+    stand.start();
+    stand.pass(5.0);
+    assert!(stand.sum() <= Watts(4400.0), "{:?}", stand.held());
+}
+
 /// A node that has converged writes no cap for hours: who removes the journal then is found out all the same.
 #[test]
 fn a_journal_that_is_removed_while_caps_are_steady_is_there_again_within_seconds() {

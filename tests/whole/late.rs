@@ -91,6 +91,8 @@ fn what_lands_goes_back_too_where_the_log_was_moved() {
     assert!(stand.journaled().contains(&ADDRESS.to_owned()), "{said}");
     start_without_a_budget(&mut stand);
     stand.wait_for_found();
+    // Only then is what the write asks for less than what the GPU holds.
+    wait_for("the caps of before the crash's budget", || stand.is_back());
     land(&stand);
     wait_for("the cap found", || stand.is_back());
     assert_eq!(stand.not_ours(), [], "{}", stand.said());
@@ -106,6 +108,8 @@ fn what_lands_on_the_next_litd_goes_back() {
     assert_eq!(code, Some(3), "{said}");
     start_without_a_budget(&mut stand);
     stand.wait_for_found();
+    // Only then is what the write asks for less than what the GPU holds.
+    wait_for("the caps of before the crash's budget", || stand.is_back());
     land(&stand);
     wait_for("the cap found", || stand.is_back());
     assert_eq!(stand.not_ours(), [], "{}", stand.said());

@@ -205,6 +205,19 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Once a second: a condition that somebody has removed or changed on the disk is written anew. A restart would
+    /// forget it otherwise, and with it budgets, opt-outs and devices left alone.
+    pub(crate) fn check_condition(&mut self) {
+        if self.authority.is_stopping() || self.condition.is_unkept() {
+            return;
+        }
+        if !self.writer.store_mut().condition_is_there() {
+            let text = "somebody has removed or changed the file with the node's condition: litd writes it anew";
+            self.note(Note::warning(EventKind::Fault, text));
+            self.save_condition();
+        }
+    }
+
     /// Keeps the node's condition for the next start. Returns whether it is kept.
     pub(crate) fn save_condition(&mut self) -> bool {
         self.condition.orders = self.authority.orders();

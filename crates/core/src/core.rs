@@ -385,6 +385,7 @@ impl<S: Store> Core<S> {
         let is_waited_for = self.devices.waits_for_disk();
         self.writer.check_journal(is_waited_for, &mut self.out);
         self.writer.check_log(is_waited_for, &mut self.out);
+        self.check_condition();
         self.condition.announced.forget_ended(self.now());
         self.check_settled();
         self.check_needs();

@@ -94,6 +94,12 @@ pub trait Store {
     /// # Errors
     /// The disk.
     fn replace_condition(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Whether the node's condition is still in its place as litd has last read or written it. Where nothing was read
+    /// and nothing written, there is nothing to miss.
+    fn condition_is_there(&mut self) -> bool {
+        true
+    }
 }
 
 /// A store in memory, for tests and dry runs.
