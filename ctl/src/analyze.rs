@@ -54,8 +54,8 @@ use crate::{Outcome, output};
 /// (report cuda_gpu_trace). A file's content tells its format.
 ///
 /// A rank's lead is by how much it starts matching kernels before the rank that starts them last.
-/// Its pace is how long its computation of constant overlap (as much communication beside it on all
-/// ranks) takes against the median rank's: 1.05 is 5 % slower.
+/// Its pace is its time for the kernels of which the same share runs beside communication on every
+/// rank, divided by the median rank's time for them: 1.05 is 5 % slower.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

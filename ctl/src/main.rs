@@ -46,7 +46,7 @@ use litd_replay::ClientError;
 #[derive(Parser)]
 #[command(name = "litctl", version, max_term_width = 100, after_help = EXIT)]
 struct Cli {
-    /// Print one JSON document instead of text
+    /// Print JSON instead of text: one document, or one per line where the command's help says so
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]

@@ -10,10 +10,10 @@ use crate::{Outcome, output};
 
 /// Replay the recorded traces of a job's ranks to a daemon on simulated hardware, as if the job ran
 ///
-/// Each rank connects to the daemon's ingest socket as its hook would, reports every recorded iteration once as much
-/// time has passed as it took, and sends the kernels of iterations that the daemon asks for. A trace without marks of
-/// iterations counts as one iteration. If the job ran on several nodes, replay only the ranks of one node: if the
-/// traces name the ranks of collectives, litd can determine whether that node waits for the others.
+/// Each rank connects to the daemon's ingest socket as its hook would. It reports each recorded iteration when the
+/// iteration would have ended in real time, and sends the kernels of iterations that the daemon asks for. A trace
+/// without marks of iterations counts as one iteration. If the job ran on several nodes, replay only the ranks of one
+/// node: if the traces name the ranks of collectives, litd can determine whether that node waits for the others.
 ///
 /// A daemon on real hardware refuses the ranks: it accepts only processes that use their GPU, and
 /// litctl uses none. `litlab demo --stay --accept-any` starts a daemon that accepts them. `litlab

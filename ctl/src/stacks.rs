@@ -11,10 +11,10 @@ use crate::{Outcome, output};
 /// Show, export or import the results of profilers on stacks (versions of torch, CUDA or ROCm)
 ///
 /// Hooks measure with torch's profiler unless something forbids it. On each stack one job of each user, the canary,
-/// tries it first. After 20 samples without a loss the stack is good for that user; after harm its profiler is off.
-/// Imported results hold for all users of the node: a good stack needs no canary there, and a profiler that is off for
-/// everybody on the node of the export is off for everybody here. Root and litd's admin group may import. `litctl
-/// forget` deletes all results.
+/// tries it first. After 20 samples that lack no kernels the stack is good for that user; after harm its profiler is
+/// off. Imported results hold for all users of this node: a good stack needs no canary here, and a profiler that is off
+/// for everybody on the other node is off for everybody here. Root and litd's admin group may import. `litctl forget`
+/// deletes all results.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

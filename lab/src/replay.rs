@@ -24,9 +24,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// Replay traces to a daemon on a SIMULATED node, and print its diagnosis
 ///
 /// Starts its own daemon in the mode observe, on a simulated node with a GPU for each rank. Each
-/// rank connects to the daemon as its hook would, reports every recorded iteration once as much time
-/// has passed as it took, and sends the kernels of the iterations that the daemon asks for. A trace
-/// without marks of iterations counts as one iteration. Then prints the daemon's diagnosis: leads
+/// rank connects to the daemon as its hook would. It reports each recorded iteration when the
+/// iteration would have ended in real time, and sends the kernels of the iterations that the daemon
+/// asks for. A trace without marks of iterations counts as one iteration. Then prints the daemon's diagnosis: leads
 /// are those of the traces; caps, power and clocks are SIMULATED.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -53,7 +53,7 @@ pub fn of(report: &Report, study: &Study<'_>, doubts: &[String]) -> String {
         );
     }
     let by = match diagnosis.measure {
-        "waits" => "the ranks' waits with nothing to compute",
+        "waits" => "the times that ranks wait with nothing to compute",
         "arrivals" => "the ranks' mean arrivals at collectives",
         _ => "the ranks' mean leads (no collective is matched)",
     };
@@ -269,16 +269,13 @@ fn times(diagnosis: &Diagnosis) -> Option<f64> {
 /// By how much the rank's kernels are slower, where that is why it is late: the figure of the evidence.
 fn slower(diagnosis: &Diagnosis) -> Option<String> {
     let times = many(times(diagnosis)?);
-    let its = match diagnosis.stragglers[..] {
-        [_] => "its",
-        _ => "their",
-    };
     let (which, by) = match words::memory_alone(diagnosis) {
         true => ("memory-bound kernels", diagnosis.apart.slower_memory?),
         false => ("kernels", diagnosis.apart.slower_compute?),
     };
     Some(format!(
-        "{its} {which} that overlap with equally much communication on all ranks take {:.1} % longer than those of the ranks far ahead, {times} times the error of that figure",
+        "the {which} of {} whose overlap is the same on every rank take {:.1} % longer than those of the ranks far ahead, a difference of {times} times its error",
+        words::ranks(&diagnosis.stragglers),
         by * 100.0
     ))
 }

@@ -32,8 +32,8 @@ const HEADS: [(&str, &str); 2] = [
 const BUSY: &str = "busy: % of the time from the first start to the last end on any rank";
 const OVERLAP: &str =
     "overlap: the part of its computation that communication runs beside, up to 1";
-const PACE: &str = "pace: its time for computation that overlaps with equally much communication on\nall ranks, divided by the median rank's time; above 1 is slower";
-const LEAD: &str = "lead: by how much it starts matching kernels before the last rank does;\nlast in: the number of kernels in which it is that one";
+const PACE: &str = "pace: its time for the kernels whose overlap is the same on every rank, divided\nby the median rank's time for them; above 1 is slower";
+const LEAD: &str = "lead: by how much it starts matching kernels before the last rank does (sum: of\nall kernels, max: the most, last: of the last kernel)\nlast in: how many kernels it starts last of all ranks";
 const MARK: &str = "a rank with >: the others of its group wait for it";
 const LATE: Style = AnsiColor::Yellow.on_default().bold();
 const LEADS: Style = AnsiColor::Cyan.on_default();

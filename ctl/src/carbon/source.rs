@@ -49,11 +49,11 @@ pub struct Source {
     #[arg(long, value_name = "direct|lifecycle|marginal|price")]
     factor: Option<Factor>,
     /// Keep a provider's values and forecasts of the last weeks in this folder, so that the last
-    /// value survives a restart and forecasts are corrected by their past errors [default: none;
-    /// run uses --state]
+    /// value survives a restart and forecasts are corrected by their past errors [default: litctl
+    /// carbon run keeps them in the folder of its --state, the other commands don't keep them]
     #[arg(long, value_name = "FOLDER", requires = "provider")]
     history: Option<PathBuf>,
-    /// Hours after the start of a value's interval at which the value is stale
+    /// How many hours after the start of its interval a value becomes stale
     #[arg(long, value_name = "HOURS", default_value = "2", value_parser = input::hours)]
     stale_hours: Seconds,
 }

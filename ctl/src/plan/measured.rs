@@ -9,9 +9,10 @@ use litd_profiles::{Profile, Spec};
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("costs").required(true))]
 pub struct Measured {
-    /// Fitted costs: JSON with, for each "STAGE,INSTRUCTION", a, b and c of the effective cost in J,
-    /// a * exp(b * t) + c, where t is the time in units of --unit, from tmin to tmax; and options, the
-    /// measurements: [MHz, units of time, effective cost in J, s]
+    /// Fitted costs: JSON with an object for each "STAGE,INSTRUCTION". Its keys a, b and c give the
+    /// effective cost in J, a * exp(b * t) + c, for times t from tmin to tmax (two more keys) in units
+    /// of --unit. Its key options is the list of measurements: [MHz, units of time, effective cost in
+    /// J, s]
     #[arg(long, value_name = "SPEC.json", group = "costs", conflicts_with_all = ["rounding", "curve"])]
     spec: Option<PathBuf>,
     /// Measurements: CSV with stage,instruction,frequency,time,energy (MHz, s, J)

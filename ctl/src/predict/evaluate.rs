@@ -16,8 +16,8 @@ use crate::{Outcome, output};
 /// Predict every row of a measured table and print the mean absolute percentage errors
 ///
 /// Nothing is fitted to the table. Its columns tell its kind; if two kinds of attention have the
-/// same columns, the file's name does. Power is compared on rows of 60 µs and longer, because
-/// boards average power over longer times.
+/// same columns, the file's name does. Power is compared only on rows of 60 µs and longer,
+/// because a board's power reading, an average over time, does not show a shorter kernel.
 #[derive(clap::Args)]
 pub struct Args {
     /// The GPU on which the table was measured, such as a100, h100, h200, mi300x

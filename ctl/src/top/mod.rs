@@ -21,11 +21,14 @@ use view::View;
 ///
 /// Shows for each device its cap, as a bar from the lowest to the highest cap that litd would set,
 /// its power, and its lead: how much earlier it started its kernels than the last GPU did. Needs a
-/// terminal, and refuses --json: use `litctl --json status` in scripts.
+/// terminal: use `litctl --json status` in scripts.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     socket: Socket,
+    /// The option of all commands, which the help of this one does not list
+    #[arg(long, hide = true)]
+    json: bool,
 }
 
 /// How often litd is asked.
@@ -36,7 +39,7 @@ const DRAWN: Duration = Duration::from_millis(200);
 const EVENTS: usize = 200;
 
 pub fn run(args: &Args, json: bool) -> Outcome {
-    if json || !std::io::stdout().is_terminal() {
+    if json || args.json || !std::io::stdout().is_terminal() {
         return Err(
             "top needs a terminal, and has no JSON; `litctl status` prints the same once".into(),
         );

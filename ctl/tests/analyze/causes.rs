@@ -414,9 +414,7 @@ fn more_work_is_told_from_a_slow_gpu_only_where_traces_tell() {
     );
     let sure = said(&report, "how_sure");
     assert!(
-        sure.contains(
-            "memory-bound kernels that overlap with equally much communication on all ranks"
-        ),
+        sure.contains("the memory-bound kernels of rank 2 whose overlap is the same on every rank"),
         "{sure}"
     );
     assert!(

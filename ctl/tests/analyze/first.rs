@@ -322,7 +322,9 @@ fn what_could_be_chance_is_likely_and_no_more() {
     let sure = report["verdict"]["how_sure"].as_str().unwrap();
     assert!(sure.starts_with("likely, no more: "), "{sure}");
     // What is no chance is told apart.
-    let (chance, slower) = sure.split_once(", but its kernels").unwrap();
+    let (chance, slower) = sure
+        .split_once(", but the kernels of rank 1 whose overlap is the same")
+        .unwrap();
     assert!(chance.contains("noise alone can cause"), "{sure}");
     assert!(
         slower.contains("longer than") && !slower.contains("noise"),

@@ -171,7 +171,7 @@ fn one_slowness_has_one_figure() {
     let figure = "3.0 % longer than th";
     assert_eq!(text.matches(figure).count(), 2, "{text}");
     assert!(
-        text.contains("its kernels that overlap with equally much communication on all ranks take 3.0 % longer than those of the ranks far ahead"),
+        text.contains("the kernels of rank 0 whose overlap is the same on every rank take 3.0 % longer than those of the ranks far ahead"),
         "{text}"
     );
     assert!(

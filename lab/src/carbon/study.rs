@@ -21,8 +21,8 @@ use crate::study::bar;
 /// Compare the policies over a month: savings, their intervals, costs, one episode
 ///
 /// Jobs of each number of tokens arrive evenly spread over the month and run under each policy:
-/// static, greedy, mpc (with forecasts), and the optima that know the whole trace, which no policy
-/// can exceed. The deadline is 1.25 times the time of the fastest configuration. Writes tables
+/// static, greedy, mpc (with forecasts), and the optima, which know the whole trace: no policy can
+/// emit less. The deadline is 1.25 times the time of the fastest configuration. Writes tables
 /// (Markdown and CSV) and pictures of the paper's Figures 3 to 5 into a folder. The jobs are
 /// SIMULATED, the traces are as recorded.
 #[derive(clap::Args)]

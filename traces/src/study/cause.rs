@@ -637,7 +637,7 @@ fn evidence((late, last): (&[u32], u32), measure: &Measure, judged: &Judged) -> 
 }
 
 /// The kernels of which a pace is told.
-const EQUAL: &str = "only kernels that overlap with equally much communication on all ranks count";
+const EQUAL: &str = "only kernels whose overlap is the same on every rank count";
 
 /// How long the computation of the rank that is late takes, against that of the ranks far ahead of it.
 fn pace(its: &str, verdict: &Verdict) -> String {

@@ -19,11 +19,11 @@ use crate::{Outcome, output};
 /// energy
 ///
 /// Finds the exact optimum at every whole unit of time, with clocks as a continuous choice. It
-/// minimises the effective cost: for each instruction its energy less the blocking power times its
-/// duration, because a GPU that waited that long would have used as much. At the longest time the
-/// effective cost is least. The energy of the whole pipeline, waiting included, may be least at a
-/// shorter time: beyond that a longer iteration pays only if the GPUs would wait anyway, for another
-/// pipeline.
+/// minimises the effective cost: for each instruction its energy less the energy that a GPU uses if
+/// it only waits for as long (the power of --blocking times the instruction's duration). At the
+/// longest time the effective cost is least. The energy of the whole pipeline, waiting included, may
+/// be least at a shorter time. Longer iterations than that pay only if the GPUs would wait anyway,
+/// for another pipeline.
 #[derive(clap::Args)]
 #[command(after_help = C::EXAMPLES)]
 pub struct Args<C: Costs> {

@@ -53,7 +53,7 @@ pub fn section(out: &mut String, report: &Report) {
     out.push_str("</table>");
     out.push_str("<p>");
     if with_leads {
-        out.push_str("Pace: how long its computation of constant overlap (as much communication beside it on all ranks) takes against the median rank's of its group; above 1 is slower. Lead: by how much it starts kernels before the last rank of its group. ");
+        out.push_str("Pace: its time for the kernels whose overlap is the same on every rank, divided by the time that the median rank of its group takes for them; above 1 is slower. Lead: by how much it starts kernels before the last rank of its group. ");
     }
     out.push_str("Busy: of the time from the first start to the last end on any rank. Overlap: the part of its computation that communication runs beside, up to 1.</p></section>\n");
 }
