@@ -65,8 +65,8 @@ pub struct Args {
     /// Stop after this many seconds, and undo everything
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
     time_limit: f64,
-    /// Lock and unlock each GPU's clocks, too. A lock that somebody has set before is lost, because drivers don't
-    /// tell it
+    /// Lock and unlock each GPU's clocks, too. On NVIDIA's GPUs a lock that another program has set before is lost,
+    /// because NVML does not report locked clocks
     #[arg(long)]
     clocks: bool,
     /// The id of a process that you have started as a load: it may use a GPU during the test

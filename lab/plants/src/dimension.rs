@@ -122,7 +122,7 @@ dimensions! {
         "dynamic core power of element-wise kernels relative to matrix products";
         "B300 memory streaming 791 of 1100 W (read)"
     HbmDraw "hbm-draw" "" 0.06..0.22 Linear Literature
-        "power of memory at full bandwidth, within the socket's cap, relative to the TDP";
+        "power of memory at full bandwidth, which counts against the GPU's cap, relative to the TDP";
         "B300 memory streaming 791 of 1100 W (read); split into core and memory assumed"
     LowestVoltage "lowest-voltage" "" 0.62..0.78 Linear Data
         "voltage below the knee relative to that at the highest clock";
@@ -145,7 +145,7 @@ dimensions! {
         "time over which the limiter takes the mean of power";
         "B300: bursts of 5 ms pass 500 W by 5 %, of 50 ms by 42 % (read)"
     BurstWeight "burst-weight" "" 0.0..0.6 Linear Data
-        "how far short windows hold the class with most power to the cap, and not the mean of busy time";
+        "what a limiter with a short window regulates: 0 the mean power of busy time, 1 the class that needs most";
         "A40 ResNet-18 slows at 100 W while its mean power is at or below other caps (Zeus)"
     Shortfall "limiter-shortfall" "" 0.004..0.05 Log Data
         "by how much mean power stays below a cap that binds";
@@ -171,7 +171,7 @@ dimensions! {
         "clock to which current (TDC) or the voltage regulator holds matrix products; above 1 never";
         "facts/hardware.md names PPT, TDC, HBM and VR limiters; levels assumed"
     CurrentSpread "current-limit-spread" "" 0.0..0.03 Linear Assumed
-        "standard deviation of current-limit between GPUs, which gives half-bound nodes"; "assumed"
+        "standard deviation of current-limit between GPUs: current limits some GPUs of a node, power others"; "assumed"
     HbmSlow "hbm-throttle" "" -0.3..0.1 Linear Assumed
         "by how much one GPU's memory is slower because it is hot; below 0 none is"; "assumed"
     // Silicon.
@@ -233,7 +233,7 @@ dimensions! {
         "part of a transfer's time that follows the slowest GPU's clock";
         "KV hand-over on A100 8 W over idle (read); else assumed"
     FabricDraw "fabric-draw" "" 0.01..0.08 Linear Literature
-        "power of links while transferring, within the socket's cap, relative to the TDP";
+        "power of links while transferring, which counts against the GPU's cap, relative to the TDP";
         "KV hand-over on A100 8 W of 400 (read); upper end assumed"
     SpinDraw "spin-draw" "" 0.02..0.25 Linear Literature
         "power of a collective that waits with nothing beside it, relative to the TDP";
@@ -246,7 +246,7 @@ dimensions! {
     Gap "host-gap" "" 0.0..0.08 Linear Data
         "part of an iteration in which no kernel runs"; "Zeus: most jobs draw below 93 % of the limit"
     Start "start-place" "" 0.0..1.0 Linear Literature
-        "caps found: below 0.4 the TDP, to 0.65 93 % of it, to 0.9 80 %, above that 70 %";
+        "chooses the caps found: TDP (below 0.4), 93 % of TDP (below 0.65), 80 % (below 0.9) or 70 %";
         "the issue; Lit Silicon, Table II: 700 to 500 of 750 W"
     // Noise.
     KernelNoise "kernel-noise" "" 0.001..0.03 Log Literature
