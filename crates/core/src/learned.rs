@@ -3,13 +3,14 @@
 //! between GPUs come from silicon and cooling, and outlive a job.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 
 use litd_policies::Policy;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
+use crate::hooks::party;
 use crate::hooks::profilers::{ProfilerGood, ProfilerOff, Profilers};
 use crate::hooks::tenant::Tenant;
 use crate::store::Store;
@@ -285,14 +286,11 @@ impl Learned {
         }
     }
 
-    /// Drops the oldest distribution of the tenant who has most: nobody's jobs cost another his.
+    /// Drops the oldest distribution of the user, or of the pod, that has most: nobody's jobs cost another his.
     fn drop_one(&mut self) {
-        let mut counts: BTreeMap<&Tenant, usize> = BTreeMap::new();
-        for known in &self.distributions {
-            *counts.entry(&known.key.tenant).or_default() += 1;
-        }
-        let most = counts.values().copied().max();
-        let is_of_most = |it: &Distribution| counts.get(&it.key.tenant).copied() == most;
+        let party = |it: &Distribution| it.key.tenant.party();
+        let most = party::largest(self.distributions.iter().map(party));
+        let is_of_most = |it: &Distribution| Some(party(it)) == most;
         if let Some(oldest) = self.distributions.iter().position(is_of_most) {
             self.distributions.remove(oldest);
         }

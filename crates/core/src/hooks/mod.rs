@@ -7,6 +7,7 @@
 pub(crate) mod cgroup;
 pub(crate) mod holders;
 pub(crate) mod owners;
+pub(crate) mod party;
 pub mod profilers;
 pub(crate) mod tenant;
 

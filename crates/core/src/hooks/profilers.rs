@@ -19,15 +19,16 @@ use crate::config::UseOfProfilers;
 use crate::core::Core;
 use crate::event::SessionId;
 use crate::hooks::owners::Owners;
+use crate::hooks::party::{self, Party, Told};
 use crate::hooks::tenant::Tenant;
 use crate::record::Note;
 use crate::store::Store;
 
-/// How many results are kept; the oldest are dropped.
+/// How many results are kept. Beyond that the user, or the pod, that has most loses its oldest.
 const KEPT: usize = 64;
 
-/// How many of one user's alone are kept; his oldest are dropped, and nobody else's.
-const KEPT_OF_A_USER: usize = 8;
+/// How many are kept that one user, or one pod, alone has told; its oldest are dropped, and nobody else's.
+const KEPT_OF_A_PARTY: usize = 8;
 
 /// Once jobs of so many users have reported harm, the profiler is off for everybody.
 const ENOUGH: usize = 2;
@@ -94,10 +95,6 @@ impl ProfilerOff {
         self.is_for_all() || self.is_told_by(whose)
     }
 
-    fn is_told_by_only(&self, whose: &Tenant) -> bool {
-        self.uids.len() + self.pods.len() == 1 && self.is_told_by(whose)
-    }
-
     /// Adds a report. Returns whether it is new. Of pods [`KEPT`] are kept, and most of them have ended by then.
     fn tell(&mut self, whose: &Tenant) -> bool {
         match whose.user() {
@@ -134,9 +131,48 @@ impl ProfilerGood {
     fn is_for(&self, whose: &Tenant) -> bool {
         self.imported || self.tenants.contains(whose)
     }
+}
 
-    fn is_told_by_only(&self, whose: &Tenant) -> bool {
-        !self.imported && self.tenants.len() == 1 && self.tenants.contains(whose)
+impl Told for ProfilerOff {
+    fn parties(&self) -> BTreeSet<Party> {
+        // Without users it is an administrator's word; root's counts as his.
+        if self.uids.contains(&0) {
+            return BTreeSet::new();
+        }
+        let users = self.uids.iter().copied().map(Tenant::from);
+        let all = users.chain(self.pods.iter().cloned());
+        all.map(|it| it.party()).collect()
+    }
+
+    fn forget(&mut self, party: &Party) -> bool {
+        self.uids.retain(|&uid| Tenant::from(uid).party() != *party);
+        self.pods.retain(|pod| pod.party() != *party);
+        self.uids.is_empty() && self.pods.is_empty()
+    }
+}
+
+impl Told for ProfilerGood {
+    fn parties(&self) -> BTreeSet<Party> {
+        match self.imported {
+            true => BTreeSet::new(),
+            false => self.tenants.iter().map(Tenant::party).collect(),
+        }
+    }
+
+    fn forget(&mut self, party: &Party) -> bool {
+        self.tenants.retain(|it| it.party() != *party);
+        !self.imported && self.tenants.is_empty()
+    }
+}
+
+/// A party that makes stacks up loses its own oldest result, and nobody else's.
+fn forget_oldest_of<T: Told>(entries: &mut Vec<T>, whose: &Tenant) {
+    let alone = BTreeSet::from([whose.party()]);
+    let is_alone = |it: &T| it.parties() == alone;
+    if entries.iter().filter(|it| is_alone(it)).count() >= KEPT_OF_A_PARTY
+        && let Some(oldest) = entries.iter().position(is_alone)
+    {
+        entries.remove(oldest);
     }
 }
 
@@ -184,8 +220,8 @@ fn shortened(text: &str) -> String {
 impl Profilers {
     /// Profilers that are off and that are good, as read from disk.
     pub(crate) fn with(mut off: Vec<ProfilerOff>, mut good: Vec<ProfilerGood>) -> Self {
-        off.drain(..off.len().saturating_sub(KEPT));
-        good.drain(..good.len().saturating_sub(KEPT));
+        party::make_room(&mut off, KEPT);
+        party::make_room(&mut good, KEPT);
         Self {
             off,
             good,
@@ -237,14 +273,17 @@ impl Profilers {
         }
     }
 
-    /// A user who makes versions up loses his own results: his next job tries again.
+    /// A user, or a pod, that makes versions up loses its own results: its next job tries again.
     fn make_room(&mut self, whose: &Tenant) {
-        let own = |(other, _): &&(Tenant, String)| other == whose;
-        if self.known.keys().filter(own).count() >= KEPT_OF_A_USER {
-            self.known.retain(|(other, _), _| other != whose);
-        }
-        if self.known.len() >= KEPT {
-            self.known.clear();
+        let mine = whose.party();
+        let parties = || self.known.keys().map(|(other, _)| other.party());
+        let crowd = match parties().filter(|it| *it == mine).count() {
+            KEPT_OF_A_PARTY.. => Some(mine),
+            _ if self.known.len() >= KEPT => party::largest(parties()),
+            _ => None,
+        };
+        if let Some(crowd) = crowd {
+            self.known.retain(|(other, _), _| other.party() != crowd);
         }
     }
 
@@ -268,7 +307,7 @@ impl Profilers {
                 at
             }
             None => {
-                self.forget_oldest_of(whose);
+                forget_oldest_of(&mut self.off, whose);
                 let mut off = ProfilerOff {
                     software: software.to_owned(),
                     reason: shortened(reason),
@@ -278,21 +317,11 @@ impl Profilers {
                 };
                 off.tell(whose);
                 self.off.push(off);
-                let extra = self.off.len().saturating_sub(KEPT);
-                self.off.drain(..extra);
-                self.off.len().checked_sub(1)?
+                party::make_room(&mut self.off, KEPT);
+                self.off.iter().position(|off| off.software == software)?
             }
         };
         self.off.get(at)
-    }
-
-    fn forget_oldest_of(&mut self, whose: &Tenant) {
-        let alone = |off: &ProfilerOff| off.is_told_by_only(whose);
-        if self.off.iter().filter(|off| alone(off)).count() >= KEPT_OF_A_USER
-            && let Some(oldest) = self.off.iter().position(alone)
-        {
-            self.off.remove(oldest);
-        }
     }
 
     fn no_longer_good(&mut self, whose: &Tenant, software: &str) {
@@ -316,7 +345,7 @@ impl Profilers {
                 good.tenants.len() < KEPT && good.tenants.insert(whose.clone())
             }
             None => {
-                self.forget_oldest_good_of(whose);
+                forget_oldest_of(&mut self.good, whose);
                 self.keep_good(ProfilerGood {
                     software: software.to_owned(),
                     unix_seconds,
@@ -328,19 +357,9 @@ impl Profilers {
         }
     }
 
-    fn forget_oldest_good_of(&mut self, whose: &Tenant) {
-        let alone = |good: &ProfilerGood| good.is_told_by_only(whose);
-        if self.good.iter().filter(|it| alone(it)).count() >= KEPT_OF_A_USER
-            && let Some(oldest) = self.good.iter().position(alone)
-        {
-            self.good.remove(oldest);
-        }
-    }
-
     fn keep_good(&mut self, good: ProfilerGood) {
         self.good.push(good);
-        let extra = self.good.len().saturating_sub(KEPT);
-        self.good.drain(..extra);
+        party::make_room(&mut self.good, KEPT);
     }
 
     /// Takes over what an administrator brings. What is off there for everybody is off here, too; what is good
@@ -359,8 +378,7 @@ impl Profilers {
             });
             off += 1;
         }
-        let extra = self.off.len().saturating_sub(KEPT);
-        self.off.drain(..extra);
+        party::make_room(&mut self.off, KEPT);
         let mut good = 0;
         for it in &stacks.good {
             let known = |known: &ProfilerOff| known.software == it.software && known.is_for_all();
@@ -682,7 +700,7 @@ mod tests {
             profilers.turn_off(&ALICE.into(), &software, &"x".repeat(5000), 0.0);
             profilers.tell(&ALICE.into(), &format!("rocm {number}"), "a");
         }
-        assert!(profilers.off.len() <= KEPT_OF_A_USER + 1 && profilers.known.len() <= KEPT);
+        assert!(profilers.off.len() <= KEPT_OF_A_PARTY + 1 && profilers.known.len() <= KEPT);
         assert!(profilers.off.iter().all(|off| off.reason.len() <= LONGEST));
         assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
         for uid in 1..1000 {
@@ -690,6 +708,58 @@ mod tests {
             profilers.turn_off(&uid.into(), &format!("torch {uid}"), "", 0.0);
         }
         assert!(profilers.off.len() <= KEPT && profilers.known.len() <= KEPT);
+    }
+
+    /// A pod's root can have processes of any user id.
+    #[test]
+    fn one_pods_users_together_take_no_more_room_than_one_user() {
+        let user_of_pod = |uid: u32| {
+            let path = "/kubepods/pod00000001-aaaa-4bbb-8ccc-0123456789ab";
+            Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
+        };
+        let mut profilers = Profilers::default();
+        let imported = Stacks {
+            good: Vec::new(),
+            off: vec![OffStack {
+                software: "hangs GPUs".to_owned(),
+                reason: "an administrator says so".to_owned(),
+                for_all: true,
+            }],
+        };
+        profilers.import(&imported, 0.0);
+        profilers.turn_off(&BOB.into(), STACK, "it hangs", 0.0);
+        profilers.is_good(&BOB.into(), "good here", 0.0);
+        for number in 0..1000 {
+            let whose = user_of_pod(number % 100);
+            let software = format!("torch {number}");
+            profilers.turn_off(&whose, &software, "", 0.0);
+            profilers.is_good(&whose, &format!("rocm {number}"), 0.0);
+            profilers.tell(&whose, &format!("xpu {number}"), "a");
+        }
+        assert_eq!(profilers.off.len(), KEPT_OF_A_PARTY + 2);
+        assert_eq!(profilers.good.len(), KEPT_OF_A_PARTY + 1);
+        assert!(profilers.known.len() <= KEPT_OF_A_PARTY);
+        for stack in [STACK, "hangs GPUs"] {
+            assert_eq!(profilers.tell(&BOB.into(), stack, "b").0, Profiling::Off);
+        }
+        assert_eq!(
+            profilers.tell(&BOB.into(), "good here", "b").0,
+            Profiling::Safe
+        );
+    }
+
+    /// Also where many pods come and go: each of them has few, and Bob, who has one, is never the one with most.
+    #[test]
+    fn a_crowd_of_pods_pushes_out_nobody_who_has_less() {
+        let mut profilers = Profilers::default();
+        profilers.turn_off(&BOB.into(), STACK, "it hangs", 0.0);
+        for number in 0..60 {
+            for stack in 0..KEPT_OF_A_PARTY {
+                profilers.turn_off(&pod(number), &format!("torch {number}.{stack}"), "", 0.0);
+            }
+        }
+        assert_eq!(profilers.off.len(), KEPT);
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
     }
 
     #[test]
@@ -725,7 +795,7 @@ mod tests {
         for number in 0..1000 {
             profilers.is_good(&ALICE.into(), &format!("torch {number}"), 0.0);
         }
-        assert_eq!(profilers.good().len(), KEPT_OF_A_USER + 1);
+        assert_eq!(profilers.good().len(), KEPT_OF_A_PARTY + 1);
         assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Safe);
         for number in 0..1000 {
             profilers.is_good(&pod(number), STACK, 0.0);

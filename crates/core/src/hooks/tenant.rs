@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::hooks::Hooks;
 use crate::hooks::cgroup::Home;
+use crate::hooks::owners::Owners;
+use crate::hooks::party::Party;
 use crate::job::Job;
 
 /// A user or a pod whose jobs are treated together.
@@ -32,6 +34,15 @@ impl Tenant {
     #[must_use]
     pub fn user(&self) -> Option<u32> {
         self.pod.is_none().then_some(self.uid)
+    }
+
+    /// Who is charged for the room that this tenant's entries take.
+    pub(crate) fn party(&self) -> Party {
+        match &self.pod {
+            Some(pod) => Party::Pod(pod.clone()),
+            None if Owners::is_somebody(self.uid) => Party::User(self.uid),
+            None => Party::Unnamed,
+        }
     }
 }
 
