@@ -75,14 +75,33 @@ pub fn leave(folder: &Path, command: &Command) -> Result<(), String> {
     let path = folder.join(name);
     let known = read(&path).ok().filter(|note| note.boot == boot);
     let mut said = known.unwrap_or_default().said;
-    match command {
-        // With its end all that was said before is over.
-        Command::EndJob { .. } => said.clear(),
-        _ => said.retain(|it| matches!(it, Command::EndJob { .. })),
+    // With its end all that was said before is over.
+    if matches!(command, Command::EndJob { .. }) {
+        said.clear();
     }
-    said.push(command.clone());
+    let begun = said.pop_if(|it| matches!(it, Command::BeginJob { .. }));
+    said.push(both(begun, command));
     make_room(folder, &path).map_err(failed)?;
     write(folder, &path, &Note { boot, said }).map_err(failed)
+}
+
+/// A job that was announced twice has the GPUs of both announcements, and is opted out if either says so, as where litd
+/// hears them.
+fn both(begun: Option<Command>, command: &Command) -> Command {
+    let mut both = command.clone();
+    if let Some(Command::BeginJob {
+        gpus: before,
+        opt_out: spared,
+        ..
+    }) = begun
+        && let Command::BeginJob { gpus, opt_out, .. } = &mut both
+    {
+        *opt_out |= spared;
+        let new = before.into_iter().filter(|it| !gpus.contains(it));
+        let new: Vec<String> = new.collect();
+        gpus.extend(new);
+    }
+    both
 }
 
 /// The notes as litd reads them.
@@ -340,6 +359,27 @@ mod tests {
         leave(&folder, &end("slurm-1")).unwrap();
         let before = notes.take_before(&begin("slurm-1", false));
         assert_eq!(before, (vec![end("slurm-1")], Vec::new()));
+    }
+
+    #[test]
+    fn a_job_that_is_announced_twice_stays_opted_out_and_keeps_its_gpus() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = folder(&place.path().join("control.sock"));
+        let begin = |gpus: &[&str], opt_out| Command::BeginJob {
+            job: "slurm-1".to_owned(),
+            gpus: gpus.iter().map(|&it| it.to_owned()).collect(),
+            opt_out,
+        };
+        leave(&folder, &end("slurm-1")).unwrap();
+        leave(&folder, &begin(&["0", "1"], true)).unwrap();
+        leave(&folder, &begin(&["2", "0"], false)).unwrap();
+        let both = begin(&["2", "0", "1"], true);
+        assert_eq!(told(&folder).0, [end("slurm-1"), both]);
+        // After its end only what came since counts.
+        leave(&folder, &begin(&["0", "1"], true)).unwrap();
+        leave(&folder, &end("slurm-1")).unwrap();
+        leave(&folder, &begin(&["2"], false)).unwrap();
+        assert_eq!(told(&folder).0, [end("slurm-1"), begin(&["2"], false)]);
     }
 
     #[test]

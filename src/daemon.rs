@@ -415,6 +415,7 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
     // Whoever takes over writes the journal anew.
     state::keep_damaged(state);
     takeover::take_over(config, &locks)?;
+    takeover::take_over_condition(config, &locks)?;
     Ok((found, store_in(state, &config.shell).of(locks)))
 }
 

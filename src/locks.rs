@@ -42,6 +42,10 @@ use litd_power::powercap;
 /// The end of a link's name.
 const JOURNAL: &str = ".journal";
 
+/// The end of the name of the link to the state directory of the litd that had the device last. It stays when that
+/// litd has ended, until the node boots.
+const LAST: &str = ".last";
+
 /// The end of the name of the file with the journal's id.
 const ID: &str = ".journal-id";
 
@@ -226,12 +230,7 @@ impl DeviceLocks {
             }
             remove_id(&self.directory, &name)?;
             if there.is_none() {
-                let link = self.link(address);
-                let new = link.with_extension("new");
-                let _ = fs::remove_file(&new);
-                symlink(state, &new)
-                    .and_then(|()| fs::rename(&new, &link))
-                    .map_err(|error| named(&link, &error))?;
+                make_link(state, &self.link(address))?;
             }
             if let Some(id) = id {
                 let path = self.directory.join(name + ID);
@@ -291,6 +290,25 @@ impl DeviceLocks {
             let _ = fs::remove_file(self.link(address));
             let _ = remove_id(&self.directory, &file_name(address));
         }
+    }
+
+    /// Announces that the litd with this state directory has the devices: it keeps the node's condition there.
+    ///
+    /// # Errors
+    /// A link can't be made.
+    pub fn has_them_now(&self, state: &Path) -> io::Result<()> {
+        self.others().into_iter().try_for_each(|address| {
+            let link = self.directory.join(file_name(address) + LAST);
+            make_link(state, &link)
+        })
+    }
+
+    /// The state directories of the litds that had these devices last, other than this one; each once.
+    #[must_use]
+    pub fn had_them_last(&self, than: &Path) -> BTreeSet<PathBuf> {
+        let names = self.addresses.iter().map(|it| file_name(it) + LAST);
+        let states = names.filter_map(|name| fs::read_link(self.directory.join(name)).ok());
+        states.filter(|state| !is_same(state, than)).collect()
     }
 
     /// Whether the device with this address is one of them.
@@ -507,6 +525,15 @@ pub(crate) fn is_locked(directory: &Path, address: &str) -> bool {
         let locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         locked && lock::dying_holder(&file).is_none()
     })
+}
+
+/// Makes a link to a state directory, in the place of one that is there.
+fn make_link(state: &Path, link: &Path) -> io::Result<()> {
+    let new = link.with_extension("new");
+    let _ = fs::remove_file(&new);
+    symlink(state, &new)
+        .and_then(|()| fs::rename(&new, link))
+        .map_err(|error| named(link, &error))
 }
 
 /// Removes the id of the journal that may name a device: afterwards only its place is known.

@@ -3,6 +3,7 @@
 //! own, and keeps its budgets from its first write on.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -101,11 +102,7 @@ pub(crate) fn take_over(
         journal.adopt(&mut own, &orphan.newest).map_err(refused)?;
         let mut theirs = store_in(&orphan.state, &config.shell);
         if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
-            log::warn!(
-                "{}: {error}: which devices that litd had left alone (foreign, released) is not known, and litd may \
-                 steer them",
-                orphan.state.display()
-            );
+            warn_of_condition(&orphan.state, &error);
         }
     }
     if journal.entries().is_empty() && journal.clocks().is_empty() {
@@ -127,6 +124,39 @@ pub(crate) fn take_over(
         }
     }
     Ok(damaged)
+}
+
+/// Takes over the condition of this node from the litd that had these devices before, in this boot and with another
+/// state directory. It may have ended in order, so that no journal tells of it, and what administrators have set until
+/// the node boots holds all the same.
+pub(crate) fn take_over_condition(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
+    let directory = &config.shell.state.directory;
+    let boot_id = state::boot_id()?;
+    for before in locks.had_them_last(directory) {
+        // Who runs there has other devices, and needs its condition.
+        let Ok(_lock) = Lock::take_existing(&before) else {
+            continue;
+        };
+        let mut own = store_in(directory, &config.shell);
+        let mut theirs = store_in(&before, &config.shell);
+        if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
+            // The next start tries again.
+            warn_of_condition(&before, &error);
+            return Ok(());
+        }
+    }
+    if let Err(error) = locks.has_them_now(directory) {
+        log::warn!("{error}: a litd with another state directory will not know what is set here");
+    }
+    Ok(())
+}
+
+fn warn_of_condition(state: &Path, error: &io::Error) {
+    log::warn!(
+        "{}: {error}: which devices that litd had left alone (foreign, released) is not known, and litd may \
+         steer them",
+        state.display()
+    );
 }
 
 /// Why [`take_over`] would refuse a start that finds these devices as well, by the names of their locks' files.

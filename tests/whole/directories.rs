@@ -89,6 +89,19 @@ fn a_daemon_with_another_state_directory_starts_from_the_caps_found_first() {
 /// What is to be left alone goes with the journal: a device that was let go of, and somebody else's cap.
 #[test]
 fn a_daemon_with_another_state_directory_leaves_alone_what_is_to_be() {
+    leaves_alone_what_is_to_be(Stand::kill);
+}
+
+/// A litd that has ended in order leaves no entry in its journal, and its condition counts all the same.
+#[test]
+fn so_does_one_after_an_orderly_stop() {
+    leaves_alone_what_is_to_be(|stand| {
+        stand.rig.ledger().permit_found();
+        assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    });
+}
+
+fn leaves_alone_what_is_to_be(end: fn(&mut Stand)) {
     let mut stand = Stand::clocked(&(quick("gpu-realloc") + "caps.budget = 4000\n"));
     let mut job = stand.train();
     stand.play_into_steering(&mut job);
@@ -101,7 +114,7 @@ fn a_daemon_with_another_state_directory_leaves_alone_what_is_to_be() {
     let before = states(&stand);
     assert_eq!(before, [DeviceState::Foreign, DeviceState::Released]);
     let held = [1, 2].map(|device| stand.held()[device]);
-    stand.kill();
+    end(&mut stand);
     let config = stand.config().replace("/state\"", "/other-state\"");
     stand.daemon = Some(stand.rig.spawn_clocked(Path::new(LITD), &config).unwrap());
     stand.pass(10.0);

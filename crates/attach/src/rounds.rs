@@ -21,6 +21,13 @@ const LONGEST: u32 = 10_000;
 const APART: f64 = 10.0;
 const MOST_APART: u32 = 1_000_000;
 
+/// It is a multiple of so many iterations at least, unless they take longer than so many seconds.
+const LEAST_APART: u32 = 5 * ITERATIONS;
+const LEAST_APART_SECONDS: f64 = 40.0;
+
+/// One job records at a time. One whose iterations take longer would keep the others from it for minutes.
+const LONGEST_ITERATION: Nanos = Nanos(20_000_000_000);
+
 /// After so many failures in a row a job is asked no more, and after each one it is asked after twice the time.
 const PATIENCE: u32 = 5;
 
@@ -60,6 +67,8 @@ pub enum WhyOver {
     Fails,
     /// Its iterations take longer than in its first traces, by so many percent.
     Slower(u32),
+    /// Its iterations take so long that others could not record meanwhile.
+    Long,
 }
 
 impl fmt::Display for WhyOver {
@@ -69,6 +78,11 @@ impl fmt::Display for WhyOver {
             Self::Slower(percent) => write!(
                 f,
                 "iterations take {percent} % longer than in the first traces, perhaps because of recording"
+            ),
+            Self::Long => write!(
+                f,
+                "its iterations take more than {} s, and other jobs could not record meanwhile",
+                LONGEST_ITERATION.as_secs_f64()
             ),
         }
     }
@@ -138,12 +152,17 @@ impl Rounds {
     /// How much the next trace is to hold; of processes that step no optimizers it begins then.
     #[must_use]
     pub fn window(&self, start: u64) -> Window {
-        let apart = self
-            .iteration
-            .map_or(0.0, |it| APART / it.as_secs_f64().max(1e-6));
+        let iteration = self.iteration.unwrap_or_default().as_secs_f64().max(1e-6);
+        let apart = match self.iteration {
+            Some(_) => (APART / iteration).ceil() as u32,
+            None => 0,
+        };
+        let least = LEAST_APART
+            .min((LEAST_APART_SECONDS / iteration) as u32)
+            .max(1);
         Window {
             iterations: ITERATIONS,
-            roundup: (apart.ceil() as u32).clamp(5 * ITERATIONS, MOST_APART),
+            roundup: apart.clamp(least, MOST_APART),
             milliseconds: self.milliseconds,
             start: Some(start),
         }
@@ -229,6 +248,9 @@ impl Rounds {
     }
 
     fn judge(&mut self, took: Nanos) -> Option<WhyOver> {
+        if took > LONGEST_ITERATION {
+            return Some(WhyOver::Long);
+        }
         if self.first.len() < FIRST {
             self.first.push(took);
             return None;

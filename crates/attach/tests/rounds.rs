@@ -43,9 +43,25 @@ fn all_ranks_learn_of_a_wish_before_the_iteration_with_which_they_begin() {
     assert_eq!(rounds.window(0).roundup, 100);
     assert_eq!(rounds.window(0).milliseconds, 500);
     assert_eq!(rounds.waits(), seconds(10.4));
-    rounds.hear(Nanos(0), seconds(200.0), seconds(30.0), 3);
+    rounds.hear(Nanos(0), seconds(200.0), seconds(1.5), 3);
     assert_eq!(rounds.window(0).roundup, 20);
+    assert_eq!(rounds.window(0).milliseconds, 7500);
+    rounds.hear(Nanos(0), seconds(300.0), seconds(15.0), 3);
+    assert_eq!(rounds.window(0).roundup, 2);
     assert_eq!(rounds.window(0).milliseconds, LONGEST);
+}
+
+/// One job records at a time, and anybody's traces can tell of any iterations.
+#[test]
+fn no_job_keeps_others_from_recording_for_more_than_two_minutes() {
+    for took in [1e-9, 1e-3, 0.5, 1.9, 2.1, 9.0, 19.9, 20.1, 41.0, 1e9] {
+        let mut rounds = rounds();
+        let heard = rounds.hear(Nanos(0), seconds(100.0), seconds(took), 3);
+        let goes_on = *rounds.course() == Course::Rests { until: EVERY };
+        assert_eq!(goes_on, took < 20.0, "{took}");
+        assert_eq!(heard.over.is_some(), took > 20.0);
+        assert!(rounds.waits() <= seconds(120.0) || !goes_on, "{took}");
+    }
 }
 
 #[test]
