@@ -9,6 +9,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
+use crate::devices::landing::Landing;
 use crate::job::Job;
 use crate::plan::{LeftGoal, LeftView, LetGoView};
 use crate::rounds::TELEMETRY;
@@ -270,6 +271,17 @@ impl<S: Store> Core<S> {
         let stopping = self.authority.stopping().since();
         let late = unit.landing.as_ref();
         predecessors && !late.is_some_and(|it| it.may_follow(asked, stopping))
+    }
+
+    /// Whether a late write may still replace a foreign cap, so that the device's entry stays in the journal. Once litd
+    /// stops, nobody waits for what a predecessor's journal merely has as its last write: the entry would stay for ever,
+    /// and the next foreign cap might be taken for that write.
+    pub(crate) fn may_be_overwritten(&self, unit: &Unit) -> bool {
+        let stopping = self.authority.stopping().since();
+        let follows = |late: &Landing| late.may_follow(self.now(), stopping);
+        unit.landing
+            .as_ref()
+            .is_some_and(|late| stopping.is_none() || follows(late))
     }
 
     /// Whether a device is known to hold its cap found, with no write under way.

@@ -132,7 +132,8 @@ impl<S: Store> Core<S> {
             unit.is_some_and(|(device, unit)| {
                 let theirs = unit.standing.is_kept();
                 // A foreign cap stays, and its entry with it while a late write may be done on top.
-                let stays = theirs && self.authority.is_fresh(unit);
+                let stays =
+                    theirs && self.authority.is_fresh(unit) && self.may_be_overwritten(unit);
                 let done = stays || uncrossed && (theirs || self.is_back(device, unit));
                 let let_go = self.is_back_for_now(device, unit);
                 !done && !let_go && !self.is_left(device, unit)

@@ -399,8 +399,8 @@ impl<S: Store> Core<S> {
         }
         let journaled = self.devices.iter();
         let journaled = journaled.filter(|&(device, _)| self.writer.is_journaled(device));
-        let (foreign, others): (Vec<_>, Vec<_>) =
-            journaled.partition(|(_, unit)| unit.standing.is_kept() && unit.landing.is_none());
+        let (foreign, others): (Vec<_>, Vec<_>) = journaled
+            .partition(|(_, unit)| unit.standing.is_kept() && !self.may_be_overwritten(unit));
         let is_done = |&(device, unit): &(usize, &Unit)| {
             let in_use = !self.authority.is_stopping() && self.is_moved(device);
             !in_use && self.is_back(device, unit)

@@ -71,6 +71,28 @@ fn on_top_of_somebody_elses_cap_after_a_stop() {
     assert_eq!(node.gpus[1].cap, Watts(500.0), "the late write stays");
 }
 
+/// The same, and it never lands. Once none can be late any more `litd restore` forgets it, and what somebody sets then is
+/// his, also where it is the cap that had failed.
+#[test]
+fn never_on_top_of_somebody_elses_cap() {
+    for crash in [false, true] {
+        let mut node = failed_write_below_somebody_elses_cap();
+        node.forget_late();
+        match crash {
+            true => node.kill(),
+            false => assert!(node.stop(), "the stop does not come to an end"),
+        }
+        assert!(node.restore(), "the restore does not come to an end");
+        assert_eq!(node.disk.journal_keeps(), ["0000:02:00.0"]);
+        node.pass(33.0);
+        assert!(node.restore(), "the restore does not come to an end");
+        assert_eq!(node.disk.journal_keeps(), [""; 0]);
+        node.gpus[1].cap = Watts(400.0);
+        assert!(node.restore(), "the restore does not come to an end");
+        assert_eq!(node.gpus[1].cap, Watts(400.0));
+    }
+}
+
 /// litd stops, and what systemd runs after a stop ends before it lands: nobody waits for it, and the next start, when
 /// nothing can be late any more, knows that what is there was litd's.
 #[test]
