@@ -30,6 +30,8 @@ impl LeftAlone {
         match unit.standing {
             Standing::Released(let_go) if !let_go.by_mode => Some(Self::Released),
             Standing::Foreign(_) if unit.standing.is_kept() => held.map(Self::Foreign).or(before),
+            // Somebody has set its cap while litd was going off.
+            Standing::Released(let_go) if !let_go.held => held.map(Self::Foreign).or(before),
             // Keeps the entry while the device fails, holds a late write, or litd is off: nobody has said to take
             // it.
             Standing::Foreign(_) | Standing::Faulty(_) | Standing::Released(_) => before,

@@ -417,3 +417,35 @@ fn off_holds_again_is_told() {
     assert!(node.log.iter().any(again));
     assert!(!node.status().node.summary.contains(NOT_KEPT));
 }
+
+/// Somebody sets a cap while litd goes off, and a write fails, so that litd reads that cap: it is told as left alone until
+/// `litctl resume`, and is.
+#[test]
+fn a_cap_that_is_set_while_litd_goes_off_is_left_alone_afterwards() {
+    for crash in [false, true] {
+        let mut node = Node::under(2000.0, found_at(4, 700.0));
+        node.pass(10.0);
+        node.gpus[1].writes = Writes::Fail;
+        node.by_others(1, 380.0);
+        node.kill_switch(true);
+        node.pass(1.5);
+        node.gpus[1].writes = Writes::Taken;
+        node.pass(10.0);
+        let told = |it: &String| it.contains("left alone until `litctl resume 0000:02:00.0`");
+        assert!(node.log.iter().any(told), "{:?}", node.log);
+        assert_eq!(node.caps()[1], 380.0);
+        if crash {
+            node.kill();
+            node.start();
+            node.pass(10.0);
+        }
+        node.kill_switch(false);
+        node.pass(10.0);
+        assert_eq!(node.status().devices[1].state, DeviceState::Foreign);
+        assert_eq!(node.caps()[1], 380.0);
+        let device = Some("gpu1".to_owned());
+        node.command(Command::Resume { device }).unwrap();
+        node.pass(10.0);
+        assert_eq!(node.status().devices[1].state, DeviceState::Ours);
+    }
+}
