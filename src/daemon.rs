@@ -617,12 +617,10 @@ pub(crate) struct Reload {
 impl Reload {
     /// Reads the configuration anew. A bad file changes nothing.
     fn perform(&self, hub: &Shared) {
-        let config = match Config::load(self.path.as_deref()) {
+        let loaded = Config::load(self.path.as_deref()).map_err(|error| error.to_string());
+        let config = match loaded.and_then(|config| hub.borrow().accepts(config)) {
             Ok(config) => config,
-            Err(error) => {
-                hub.borrow_mut().reloaded(Err(error.to_string()));
-                return;
-            }
+            Err(why) => return hub.borrow_mut().reloaded(Err(why)),
         };
         logging::set_level(config.shell.log.level);
         for section in config.shell.differing(&self.shell) {

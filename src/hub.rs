@@ -335,14 +335,21 @@ impl Hub {
         self.handle(Event::Stop);
     }
 
-    /// The configuration was read anew, or was not.
-    pub fn reloaded(&mut self, config: Result<Config, String>) {
-        self.notifier.reloading();
-        let refused = |config: Config| match self.core.refuses(&config.core) {
+    /// The configuration, if the core takes it at a reload.
+    ///
+    /// # Errors
+    /// The core's reason to refuse: nothing of it takes effect.
+    pub fn accepts(&self, config: Config) -> Result<Config, String> {
+        match self.core.refuses(&config.core) {
             Some(why) => Err(why),
             None => Ok(config),
-        };
-        match config.and_then(refused) {
+        }
+    }
+
+    /// The configuration was read anew and accepted, or was not.
+    pub fn reloaded(&mut self, config: Result<Config, String>) {
+        self.notifier.reloading();
+        match config {
             Ok(config) => {
                 self.configuration = config.hash();
                 self.handle(Event::Reloaded(Box::new(config.core)));

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use litd_attach::{LONGEST, Looked, Outcome, Sender};
+use litd_attach::{LONGEST, Looked, Outcome, Owner, Sender};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc::sa_family_t;
@@ -272,7 +272,10 @@ impl Socket {
         Some(Looked {
             own,
             began: process.began()?,
-            owner: self.owners.owner(sender.uid),
+            owner: match home.as_ref().filter(|home| home.is_pod()) {
+                Some(pod) => Owner::Pod(pod.outermost().to_owned()),
+                None => Owner::User(self.owners.owner(sender.uid)),
+            },
             job: home.map(|home| home.as_str().to_owned()),
             parent,
         })

@@ -58,7 +58,8 @@ fn a_reload_with_a_budget_below_all_floors_changes_nothing() {
     let hash = stand.status().build.configuration;
     for (line, key) in TOO_LITTLE {
         let count = stand.events(EventKind::Daemon).len();
-        stand.reload(&(quick("gpu-realloc") + line));
+        // Nor does what else is in the file: the refusal is logged.
+        stand.reload(&(quick("gpu-realloc") + line + "log.level = \"error\"\n"));
         wait_for(key, || stand.events(EventKind::Daemon).len() > count);
         assert!(
             stand.has_event(
@@ -68,6 +69,8 @@ fn a_reload_with_a_budget_below_all_floors_changes_nothing() {
             "{:?}",
             stand.events(EventKind::Daemon)
         );
+        let logged = format!("the configuration stays as it was: {key}");
+        assert!(stand.said().contains(&logged), "{}", stand.said());
         assert_eq!(stand.status().gpus.budget.0, 5200.0);
         assert_eq!(stand.status().build.configuration, hash);
     }

@@ -12,9 +12,13 @@ use litd_units::Nanos;
 use crate::message::{Message, Poll, Register, answer, registered};
 use crate::trace::{BadTrace, Trace};
 
-/// The most clients in all, and the most of one user, with his subordinate ids. A node has some dozens.
+/// The most clients in all, and the most of one owner. A node has some dozens.
 const MOST_CLIENTS: usize = 4096;
-const MOST_OF_A_USER: usize = 1024;
+const MOST_OF_ONE: usize = 1024;
+
+/// An owner with fewer clients finds a place also where that many have been given, until twice as many have: a few
+/// owners together keep no other out.
+const FEW: usize = 64;
 
 /// The most traces that may be awaited at a time, over all clients: a node has 16 GPUs at most.
 const MOST_AWAITED: usize = 64;
@@ -43,6 +47,15 @@ pub struct Sender {
     pub uid: u32,
 }
 
+/// Whose processes are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// A user's, with those of the ids that are subordinate to his.
+    User(u32),
+    /// All of a pod's: they may be of any user id.
+    Pod(String),
+}
+
 /// Facts about a sender that procfs knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Looked {
@@ -50,8 +63,8 @@ pub struct Looked {
     pub own: i32,
     /// When the process began, in ticks since boot.
     pub began: u64,
-    /// The user with whose processes it is counted: its own, or the one to whom that is subordinate.
-    pub owner: u32,
+    /// With whose processes it is counted.
+    pub owner: Owner,
     /// The scheduler's job that it was in.
     pub job: Option<String>,
     /// The process that started it, and the other ranks of its job on this node.
@@ -178,8 +191,8 @@ impl fmt::Display for NoWish {
 #[derive(Debug, Clone, Default)]
 pub struct Desk {
     clients: BTreeMap<u32, Client>,
-    /// How many of them each user has.
-    of_user: BTreeMap<u32, usize>,
+    /// How many of them each owner has.
+    of_owner: BTreeMap<Owner, usize>,
     /// When those that have gone were forgotten last.
     swept: Option<Nanos>,
     counts: Counts,
@@ -293,13 +306,13 @@ impl Desk {
         if known.is_some_and(|(of, then)| of != sender || !then.is_same(&looked)) {
             self.remove(sender.pid);
         }
-        if !self.clients.contains_key(&sender.pid) && !self.has_place(now, looked.owner) {
+        if !self.clients.contains_key(&sender.pid) && !self.has_place(now, &looked.owner) {
             self.counts.crowded += 1;
             return None;
         }
-        let of_user = &mut self.of_user;
+        let of_owner = &mut self.of_owner;
         let client = self.clients.entry(sender.pid).or_insert_with(|| {
-            *of_user.entry(looked.owner).or_insert(0) += 1;
+            *of_owner.entry(looked.owner.clone()).or_insert(0) += 1;
             Client {
                 sender,
                 looked,
@@ -319,26 +332,30 @@ impl Desk {
             return;
         };
         let owner = client.looked.owner;
-        if let Some(count) = self.of_user.get_mut(&owner) {
+        if let Some(count) = self.of_owner.get_mut(&owner) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.of_user.remove(&owner);
+                self.of_owner.remove(&owner);
             }
         }
     }
 
-    /// Whether a new client of a user finds a place, perhaps after those that have gone are forgotten. So as not to
+    /// Whether a new client of an owner finds a place, perhaps after those that have gone are forgotten. So as not to
     /// go through all of them for everybody who finds none, that is done once a second at most.
-    fn has_place(&mut self, now: Nanos, owner: u32) -> bool {
+    fn has_place(&mut self, now: Nanos, owner: &Owner) -> bool {
         if self.is_full(owner) && self.swept.is_none_or(|then| now >= then + SWEEP) {
             self.forget_gone(now);
         }
         !self.is_full(owner)
     }
 
-    fn is_full(&self, owner: u32) -> bool {
-        let own = self.of_user.get(&owner).copied().unwrap_or(0);
-        self.clients.len() >= MOST_CLIENTS || own >= MOST_OF_A_USER
+    fn is_full(&self, owner: &Owner) -> bool {
+        let own = self.of_owner.get(owner).copied().unwrap_or(0);
+        let most = match own < FEW {
+            true => 2 * MOST_CLIENTS,
+            false => MOST_CLIENTS,
+        };
+        self.clients.len() >= most || own >= MOST_OF_ONE
     }
 
     /// Wishes for a trace of a client, which learns of it when it asks next, within 5 s.

@@ -14,7 +14,7 @@ mod message;
 mod rounds;
 mod trace;
 
-pub use desk::{Client, Counts, Desk, Looked, NoWish, Outcome, Sender, Stage, Ticket};
+pub use desk::{Client, Counts, Desk, Looked, NoWish, Outcome, Owner, Sender, Stage, Ticket};
 pub use message::{HEAD, LONGEST, Malformed, Message, Poll, Register, answer, registered};
 pub use rounds::{Course, Heard, Rounds, WhyOver};
 pub use trace::{BadTrace, Trace, Window};

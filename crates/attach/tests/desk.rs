@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use litd_attach::{
-    BadTrace, Client, Desk, HEAD, LONGEST, Looked, Malformed, Message, NoWish, Outcome, Poll,
-    Register, Sender, Stage, Trace, Window, answer, registered,
+    BadTrace, Client, Desk, HEAD, LONGEST, Looked, Malformed, Message, NoWish, Outcome, Owner,
+    Poll, Register, Sender, Stage, Trace, Window, answer, registered,
 };
 use litd_units::Nanos;
 
@@ -17,7 +17,7 @@ const ALICE: Sender = Sender {
 const LOOKED: Looked = Looked {
     own: 17,
     began: 900,
-    owner: 1000,
+    owner: Owner::User(1000),
     job: None,
     parent: 1,
 };
@@ -244,7 +244,7 @@ fn nobody_gets_a_wish_in_anothers_name() {
     let other = Looked {
         own: 5,
         began: 950,
-        owner: 1001,
+        owner: Owner::User(1001),
         job: None,
         parent: 1,
     };
@@ -312,7 +312,7 @@ fn a_user_with_very_many_processes_keeps_nobody_out() {
     let mut ask = |now: Nanos, uid: u32, pid: u32| {
         let sender = Sender { pid, uid };
         let looked = Looked {
-            owner: owner(uid),
+            owner: Owner::User(owner(uid)),
             ..LOOKED
         };
         desk.take(now, sender, Some(looked), &poll(17));
@@ -331,8 +331,34 @@ fn a_user_with_very_many_processes_keeps_nobody_out() {
             ask(NOW + seconds(61), uid, 10_000 + 100 * uid + pid);
         }
     }
-    let all = ask(NOW + seconds(62), 1, 1);
-    assert_eq!(all, 4096);
+    // Each of them has few, so the last ones find places too, and so does another user.
+    let all = ask(NOW + seconds(62), 1, 10_100);
+    assert!(all > 4096 && all < 2 * 4096, "{all}");
+    assert_eq!(ask(NOW + seconds(62), 5000, 1), all + 1);
+}
+
+/// In pods most processes are of user 0, and a pod's root can have any other user ids.
+#[test]
+fn pods_with_very_many_processes_keep_no_other_pod_out() {
+    let mut desk = Desk::default();
+    let mut ask = |pod: u32, uid: u32, pid: u32| {
+        let sender = Sender { pid, uid };
+        let looked = Looked {
+            owner: Owner::Pod(format!("pod-{pod}")),
+            ..LOOKED
+        };
+        desk.take(NOW, sender, Some(looked), &poll(17));
+        desk.get(pid).is_some()
+    };
+    let places = (0..2000).filter(|&pid| ask(1, pid % 7, pid)).count();
+    assert_eq!(places, 1024);
+    assert!(ask(2, 0, 10_000));
+    for pod in 3..30 {
+        for pid in 0..1000 {
+            ask(pod, 0, 100_000 + 1000 * pod + pid);
+        }
+    }
+    assert!(ask(100, 0, 20_000));
 }
 
 /// Whatever comes, in whatever order: nobody is told but the client that was meant, and every table stays bounded.
@@ -371,7 +397,7 @@ fn any_datagrams() {
         let looked = (desk.wants_look(sender) && looks).then_some(Looked {
             own,
             began,
-            owner: sender.uid,
+            owner: Owner::User(sender.uid),
             job: None,
             parent: 1,
         });

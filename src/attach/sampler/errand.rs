@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use litd_attach::Owner;
 use litd_files::{Beneath, NotTaken};
 use litd_proto::{Class, Kernels};
 use litd_traces::KernelClass;
@@ -109,8 +110,8 @@ impl From<String> for Failure {
 pub(super) struct Errands {
     proc: PathBuf,
     out: Sender<(u64, Outcome)>,
-    /// The users whose errands are under way.
-    running: Arc<Mutex<BTreeSet<u32>>>,
+    /// The owners whose errands are under way.
+    running: Arc<Mutex<BTreeSet<Owner>>>,
 }
 
 impl Errands {
@@ -122,30 +123,31 @@ impl Errands {
         }
     }
 
-    /// Starts an errand in processes of this user's, whose outcome comes with this number; false where one of his, or
-    /// too many, are under way or hang.
-    pub fn start(&self, number: u64, user: u32, errand: Errand) -> bool {
-        let mut running = users(&self.running);
-        if running.len() >= MOST || !running.insert(user) {
+    /// Starts an errand in processes of this owner's, whose outcome comes with this number; false where another of the
+    /// same owner, or too many, are under way or hang.
+    pub fn start(&self, number: u64, owner: Owner, errand: Errand) -> bool {
+        let mut running = owners(&self.running);
+        if running.len() >= MOST || !running.insert(owner.clone()) {
             return false;
         }
         drop(running);
+        let done = owner.clone();
         let (proc, out, running) = (self.proc.clone(), self.out.clone(), self.running.clone());
         let work = move || {
             run(&proc, number, errand, &out);
-            users(&running).remove(&user);
+            owners(&running).remove(&done);
         };
         let thread = thread::Builder::new().name("kineto-read".into());
         let started = thread.stack_size(512 * 1024).spawn(work).is_ok();
         if !started {
-            users(&self.running).remove(&user);
+            owners(&self.running).remove(&owner);
         }
         started
     }
 }
 
-/// The users, for a moment.
-fn users(running: &Mutex<BTreeSet<u32>>) -> MutexGuard<'_, BTreeSet<u32>> {
+/// The owners, for a moment.
+fn owners(running: &Mutex<BTreeSet<Owner>>) -> MutexGuard<'_, BTreeSet<Owner>> {
     // No thread panics while it holds this lock.
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }

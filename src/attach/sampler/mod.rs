@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use litd_api::SampledJob;
-use litd_attach::{Client, NoWish, Trace};
+use litd_attach::{Client, NoWish, Owner, Trace};
 use litd_core::Peer;
 use litd_proto::{FromHook, Hello, PROTOCOL};
 use litd_units::Nanos;
@@ -58,8 +58,8 @@ const PROFILER: &str = "Kineto on demand";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     uid: u32,
-    /// The user with whose processes they are counted: theirs, or the one to whom that is subordinate.
-    owner: u32,
+    /// With whose processes they are counted.
+    owner: Owner,
     home: Option<String>,
     /// The process that started them.
     parent: i32,
@@ -69,7 +69,7 @@ impl Key {
     fn of(client: &Client) -> Self {
         Self {
             uid: client.sender.uid,
-            owner: client.looked.owner,
+            owner: client.looked.owner.clone(),
             home: client.looked.job.clone(),
             parent: client.looked.parent,
         }
@@ -267,7 +267,9 @@ impl Sampler {
         for (key, members) in found {
             let errand = self.number();
             let pids = members.iter().map(|it| it.pid).collect();
-            if self.errands.start(errand, key.owner, Errand::Places(pids))
+            if self
+                .errands
+                .start(errand, key.owner.clone(), Errand::Places(pids))
                 && let Some(job) = self.jobs.get_mut(&key)
             {
                 job.stage = Stage::Places { errand, members };
@@ -343,7 +345,7 @@ impl Sampler {
             .jobs
             .iter_mut()
             .filter_map(|(key, job)| match &mut job.stage {
-                Stage::Samples(sampling) => Some((sampling.due(now)?, key.owner, sampling)),
+                Stage::Samples(sampling) => Some((sampling.due(now)?, key.owner.clone(), sampling)),
                 _ => None,
             });
         let Some((_, owner, sampling)) = samplings.min_by_key(|it| it.0) else {

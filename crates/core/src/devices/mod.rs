@@ -292,6 +292,26 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_a_device_that_tells_no_range_or_cannot_be_read() {
+        let untold = || {
+            let mut unit = unit(DeviceKind::Gpu);
+            unit.device.range = Range::NEVER_TOLD;
+            unit
+        };
+        assert!(untold().is_beyond_judging());
+        // Its first reading may still come.
+        let mut gpu = unit(DeviceKind::Gpu);
+        assert!(!gpu.is_beyond_judging());
+        for failures in 1..=FAILURES {
+            gpu.answering.has_failed_to_read();
+            assert_eq!(gpu.is_beyond_judging(), failures == FAILURES);
+        }
+        // One that was read can be judged by that, whatever follows.
+        gpu.readings.comes(Reading::default(), Nanos(0), Nanos(0));
+        assert!(gpu.was_read() && !gpu.is_beyond_judging());
+    }
+
+    #[test]
     fn a_gpu_is_held_between_the_administrators_bounds_within_its_drivers_range() {
         let mut caps = Caps::default();
         let mut gpu = unit(DeviceKind::Gpu);

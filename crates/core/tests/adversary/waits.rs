@@ -157,3 +157,17 @@ fn a_gpu_at_its_cap_found_has_nothing_to_be_restored() {
     let why = node.status().devices[0].why.clone();
     assert!(!why.contains("not restored"), "{why}");
 }
+
+/// gpu0's driver does not tell its range once litd is gone, so nobody can judge what it may hold.
+#[test]
+fn a_restore_waits_for_no_gpu_that_cannot_be_judged() {
+    let mut node = Node::under(1600.0, found_at(4, 700.0));
+    node.pass(5.0);
+    node.kill();
+    node.gpus[0].hides_range = true;
+    let before = node.now;
+    node.restore();
+    assert_eq!(node.caps(), [700.0; 4]);
+    let took = (node.now - before) / crate::node::SECOND;
+    assert!(took < 5, "{took} s");
+}
