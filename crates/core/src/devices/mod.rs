@@ -258,6 +258,7 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use litd_power::Reading;
+    use litd_units::Nanos;
 
     use super::*;
     use crate::devices::all::tests::device;
