@@ -282,6 +282,31 @@ fn what_was_found_is_published_for_programs_that_need_no_litd() {
     stand.stop();
 }
 
+/// A cap that returns as slowly as the administrator wants is stranded as little.
+#[test]
+fn caps_that_rise_slowly_are_published_as_lower_on_purpose() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("baseline");
+    let more = format!(
+        "caps.max_rise_w_per_s = 40\nstate.baseline = \"{}\"\n",
+        path.display()
+    );
+    let mut stand = Stand::clocked(&(quick("observe") + &more));
+    let is_lower = || fs::read_to_string(&path).unwrap().contains("\nbudget\n");
+    stand.pass(4.0);
+    let found = stand.sum();
+    assert!(!is_lower());
+    let set = |stand: &Stand, watts| stand.command(&Command::SetBudget { watts });
+    set(&stand, Some(found - Watts(800.0)));
+    stand.pass(4.0);
+    set(&stand, None);
+    stand.pass(10.0);
+    assert!(stand.sum() < found && is_lower(), "{:?}", stand.held());
+    stand.pass(30.0);
+    assert!(stand.sum() == found && !is_lower(), "{:?}", stand.held());
+    stand.stop();
+}
+
 /// As systemd names them for a drop-in with one more `RuntimeDirectory=`, which the hooks' socket for containers
 /// wants.
 #[test]

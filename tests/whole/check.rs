@@ -597,10 +597,11 @@ fn one_look_that_tells_nothing_brings_no_node_back() {
         program.display()
     );
     let script = fs::read_to_string(here.join("fleet/slurm/health-check")).unwrap();
-    node.put(
-        "health-check",
-        &script.replace("/usr/sbin/litd-check", &asks),
-    );
+    let install = |check: &str| {
+        let script = script.replace("/usr/sbin/litd-check", check);
+        node.put("health-check", &script);
+    };
+    install(&asks);
     let is_drained = |up: u64| {
         node.up(up);
         let path = format!("{root}/bin:{}", std::env::var("PATH").unwrap());
@@ -626,6 +627,16 @@ fn one_look_that_tells_nothing_brings_no_node_back() {
     assert!(is_drained(5_162));
     node.set(Device::Amd(0), 750.0);
     assert!(!is_drained(5_163));
+    // litd-check is not installed, or does not get to its end.
+    for check in [
+        "/nowhere/litd-check",
+        "/dev/null",
+        "sh -c 'exit 12'",
+        "sh -c 'kill -9 $$'",
+    ] {
+        install(check);
+        assert!(!is_drained(5_200), "{check}");
+    }
 }
 
 #[test]

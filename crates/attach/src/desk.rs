@@ -47,12 +47,12 @@ pub struct Sender {
     pub uid: u32,
 }
 
-/// Whose processes are counted together.
+/// The user or the pod with whose processes a process is counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A user's, with those of the ids that are subordinate to his.
     User(u32),
-    /// All of a pod's: they may be of any user id.
+    /// A pod, with all its processes, which may be of any user id.
     Pod(String),
 }
 
@@ -63,7 +63,7 @@ pub struct Looked {
     pub own: i32,
     /// When the process began, in ticks since boot.
     pub began: u64,
-    /// With whose processes it is counted.
+    /// The user or the pod with whose processes it is counted.
     pub owner: Owner,
     /// The scheduler's job that it was in.
     pub job: Option<String>,

@@ -21,11 +21,11 @@ const LONGEST: u32 = 10_000;
 const APART: f64 = 10.0;
 const MOST_APART: u32 = 1_000_000;
 
-/// It is a multiple of so many iterations at least, unless they take longer than so many seconds.
+/// The least multiple, in iterations, unless these take longer than so many seconds.
 const LEAST_APART: u32 = 5 * ITERATIONS;
 const LEAST_APART_SECONDS: f64 = 40.0;
 
-/// One job records at a time. One whose iterations take longer would keep the others from it for minutes.
+/// A job whose iterations take longer would keep others from recording for minutes: jobs record one at a time.
 const LONGEST_ITERATION: Nanos = Nanos(20_000_000_000);
 
 /// After so many failures in a row a job is asked no more, and after each one it is asked after twice the time.
@@ -67,7 +67,7 @@ pub enum WhyOver {
     Fails,
     /// Its iterations take longer than in its first traces, by so many percent.
     Slower(u32),
-    /// Its iterations take so long that others could not record meanwhile.
+    /// Iterations take so long that other jobs could not record meanwhile.
     Long,
 }
 

@@ -331,7 +331,7 @@ fn a_user_with_very_many_processes_keeps_nobody_out() {
             ask(NOW + seconds(61), uid, 10_000 + 100 * uid + pid);
         }
     }
-    // Each of them has few, so the last ones find places too, and so does another user.
+    // The last users find places too, because each has few, and so does another one.
     let all = ask(NOW + seconds(62), 1, 10_100);
     assert!(all > 4096 && all < 2 * 4096, "{all}");
     assert_eq!(ask(NOW + seconds(62), 5000, 1), all + 1);

@@ -51,7 +51,7 @@ fn all_ranks_learn_of_a_wish_before_the_iteration_with_which_they_begin() {
     assert_eq!(rounds.window(0).milliseconds, LONGEST);
 }
 
-/// One job records at a time, and anybody's traces can tell of any iterations.
+/// Jobs record one at a time, and anybody's traces can tell of any iterations.
 #[test]
 fn no_job_keeps_others_from_recording_for_more_than_two_minutes() {
     for took in [1e-9, 1e-3, 0.5, 1.9, 2.1, 9.0, 19.9, 20.1, 41.0, 1e9] {

@@ -23,7 +23,8 @@ pub enum Lower {
     /// Devices without a job hold the caps found.
     #[default]
     No,
-    /// While litd runs devices may hold less, because a budget was set that is less than they may come to hold.
+    /// While litd runs devices may hold less, because a budget was set that is less than they may come to hold, or
+    /// because caps rise slowly (`caps.max_rise_w_per_s`).
     ForBudget,
     /// Also after litd has ended devices may hold less: litd leaves GPUs within this safe budget.
     ForGood(Watts),
@@ -47,6 +48,8 @@ impl<S: Store> Core<S> {
             (Some(safe), _) => Lower::ForGood(safe),
             // One that all caps found fit in lowers nothing: what is lower then is stranded.
             (None, Some(budget)) if budget < self.come_to_hold() => Lower::ForBudget,
+            // Nor is it stranded while it returns as slowly as the administrator wants.
+            (None, _) if self.rises_slowly() => Lower::ForBudget,
             (None, _) => Lower::No,
         };
         let told = self.out.baseline().devices.iter();

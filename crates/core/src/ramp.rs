@@ -196,6 +196,14 @@ impl<S: Store> Core<S> {
         is_bounded && aimed.is_some() && aimed < self.targets.planned(device)
     }
 
+    /// Whether caps are on their way up. A device that takes no write is on its way nowhere.
+    pub(crate) fn rises_slowly(&self) -> bool {
+        let mut devices = self.devices.iter();
+        devices.any(|(device, _)| {
+            self.is_on_its_way(device) && !self.writer.account().has_failed(device)
+        })
+    }
+
     /// Whether a device of a job is.
     pub(crate) fn is_climbing(&self, job: &Job) -> bool {
         job.devices()

@@ -58,7 +58,7 @@ const PROFILER: &str = "Kineto on demand";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     uid: u32,
-    /// With whose processes they are counted.
+    /// The user or the pod with whose processes they are counted.
     owner: Owner,
     home: Option<String>,
     /// The process that started them.
