@@ -8,8 +8,8 @@
 //! damage and clumsy hands; against somebody who is root on the node only a copy elsewhere helps.
 //!
 //! ```text
-//! {"seq":8,"unix_seconds":1.79e9,"record":"intent","device":"0000:85:00.0","name":"gpu3",
-//!  "actor":"litd","reason":"lowers leaders: ...","job":"train","sample":12,
+//! {"seq":8,"unix_seconds":1.79e9,"boot_seconds":4711.5,"record":"intent",
+//!  "device":"0000:85:00.0","name":"gpu3","actor":"litd","reason":"lowers leaders: ...","job":"train","sample":12,
 //!  "old_watts":750.0,"new_watts":741.0,"crc":"5a0c11fe"}
 //! {"seq":9,...,"record":"outcome","intent":8,"device":"0000:85:00.0","name":"gpu3",
 //!  "result":"confirmed","read_back_watts":741.0,"crc":"..."}
@@ -34,6 +34,10 @@ pub struct Record {
     pub seq: u64,
     /// Wall-clock time, seconds since 1970.
     pub unix_seconds: f64,
+    /// Seconds since the node booted, which no correction of the wall clock changes. A litd of before 0.2 has written
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_seconds: Option<f64>,
     /// The contents.
     #[serde(flatten)]
     pub entry: Entry,
@@ -234,6 +238,7 @@ mod tests {
         let record = |(at, entry)| Record {
             seq: 1 + at as u64,
             unix_seconds: 1.79e9,
+            boot_seconds: Some(4711.5),
             entry,
         };
         entries.into_iter().enumerate().map(record).collect()

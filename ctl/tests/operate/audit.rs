@@ -13,6 +13,7 @@ fn record(seq: u64, entry: Entry) -> Record {
     Record {
         seq,
         unix_seconds: 1_790_000_000.0 + seq as f64,
+        boot_seconds: None,
         entry,
     }
 }

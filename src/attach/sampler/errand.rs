@@ -522,20 +522,23 @@ mod tests {
             files: Files::new().wished,
             patience: Duration::from_secs(3600),
         };
-        assert!(errands.start(1, 1000, forever()));
+        assert!(errands.start(1, Owner::User(1000), forever()));
         assert!(
-            !errands.start(2, 1000, Errand::Places(vec![1])),
+            !errands.start(2, Owner::User(1000), Errand::Places(vec![1])),
             "one of each user"
         );
-        assert!(errands.start(3, 1001, Errand::Places(vec![1])));
+        assert!(errands.start(3, Owner::User(1001), Errand::Places(vec![1])));
         assert_eq!(outcomes.recv().unwrap().0, 3);
         // Its thread has to end, too.
-        while !errands.start(4, 1001, forever()) {
+        while !errands.start(4, Owner::User(1001), forever()) {
             thread::sleep(Duration::from_millis(1));
         }
-        assert!(errands.start(5, 1002, forever()) && errands.start(6, 1003, forever()));
         assert!(
-            !errands.start(7, 1004, Errand::Places(vec![1])),
+            errands.start(5, Owner::User(1002), forever())
+                && errands.start(6, Owner::User(1003), forever())
+        );
+        assert!(
+            !errands.start(7, Owner::User(1004), Errand::Places(vec![1])),
             "four of all"
         );
     }

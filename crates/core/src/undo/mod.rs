@@ -254,7 +254,8 @@ impl<S: Store> Core<S> {
     }
 
     /// A write that a predecessor's log does not confirm may still be done, also where `litd restore` has emptied
-    /// its journal since. Times are the wall clock's; a time in the future counts as now.
+    /// its journal since. A record from later than now, by the time since the node booted, is of an earlier boot, and
+    /// no write outlives that. Without that time the wall clock's counts, and a time in the future as now.
     pub(crate) fn expect_undone(&mut self, writes: Vec<Undone>) {
         let wall = self.out.unix_seconds();
         for Undone {
@@ -263,9 +264,14 @@ impl<S: Store> Core<S> {
             is_last,
             read_back,
             unix_seconds,
+            boot_seconds,
         } in writes
         {
-            let age = seconds((wall - unix_seconds).max(0.0));
+            let age = match boot_seconds.map(|at| self.now() - seconds(at)) {
+                Some(age) if age < Nanos::ZERO => continue,
+                Some(age) => age,
+                None => seconds((wall - unix_seconds).max(0.0)),
+            };
             let Some(device) = self.devices.called(&address).filter(|_| age < LATE) else {
                 continue;
             };

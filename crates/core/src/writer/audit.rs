@@ -53,8 +53,10 @@ pub(crate) struct Undone {
     pub is_last: bool,
     /// The cap that was read right after, where it is another one: the driver may have rounded.
     pub read_back: Option<Watts>,
-    /// When the write was asked for, or failed.
+    /// When the write was asked for, or failed, in seconds since 1970.
     pub unix_seconds: f64,
+    /// The same in seconds since the node booted.
+    pub boot_seconds: Option<f64>,
 }
 
 /// Trouble with the log, in words.
@@ -115,7 +117,7 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
     let mut undone = BTreeMap::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
     for record in intact(tail) {
-        let unix_seconds = record.unix_seconds;
+        let (unix_seconds, boot_seconds) = (record.unix_seconds, record.boot_seconds);
         match record.entry {
             Entry::Intent(intent) => {
                 let (address, cap) = (intent.device, intent.new_watts);
@@ -126,6 +128,7 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
                     is_last: false,
                     read_back: None,
                     unix_seconds,
+                    boot_seconds,
                 };
                 undone.insert(record.seq, it);
             }
@@ -134,7 +137,7 @@ pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
             }
             Entry::Outcome(outcome) => {
                 if let Some(failed) = undone.get_mut(&outcome.intent) {
-                    failed.unix_seconds = unix_seconds;
+                    (failed.unix_seconds, failed.boot_seconds) = (unix_seconds, boot_seconds);
                     failed.read_back = outcome.read_back_watts;
                 }
             }
@@ -291,7 +294,7 @@ impl Audit {
         if self.torn || is_try {
             bytes.push(b'\n');
         }
-        let unix_seconds = out.unix_seconds();
+        let (unix_seconds, boot_seconds) = (out.unix_seconds(), Some(out.now().as_secs_f64()));
         let mut encoded = Ok(());
         let mut last = self.last;
         for entry in preface.into_iter().chain(entries) {
@@ -299,6 +302,7 @@ impl Audit {
             let record = Record {
                 seq: last,
                 unix_seconds,
+                boot_seconds,
                 entry,
             };
             encoded = encoded.and_then(|()| record.encode(&mut bytes));
@@ -356,6 +360,7 @@ mod tests {
             let record = Record {
                 seq,
                 unix_seconds,
+                boot_seconds: None,
                 entry,
             };
             record.encode(&mut log).unwrap();
@@ -372,6 +377,7 @@ mod tests {
         let last = Record {
             seq: u64::MAX,
             unix_seconds,
+            boot_seconds: None,
             entry,
         };
         last.encode(&mut log).unwrap();

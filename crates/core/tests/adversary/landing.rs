@@ -93,6 +93,30 @@ fn never_on_top_of_somebody_elses_cap() {
     }
 }
 
+/// litd is killed in the middle of a write, and the wall clock is corrected before the restore: the write is as late as
+/// it is.
+#[test]
+fn in_the_middle_of_a_write_whatever_the_wall_clock_says() {
+    for ahead in [0.0, 3600.0, -3600.0] {
+        let mut node = Node::new(4);
+        node.pass(5.0);
+        node.gpus[0].write_takes = 6 * SECOND;
+        node.command(budget(1600.0)).unwrap();
+        node.pass(0.5);
+        node.kill();
+        node.gpus[0].write_takes = 0;
+        node.wall_ahead = ahead;
+        assert!(node.restore(), "the restore does not come to an end");
+        assert_eq!(node.disk.journal_keeps(), ["0000:01:00.0"], "{ahead}");
+        // It is done.
+        node.gpus[0].cap = Watts(400.0);
+        node.pass(33.0);
+        assert!(node.restore(), "the restore does not come to an end");
+        assert_eq!(node.disk.journal_keeps(), [""; 0], "{ahead}");
+        node.all_hold(700.0);
+    }
+}
+
 /// litd stops, and what systemd runs after a stop ends before it lands: nobody waits for it, and the next start, when
 /// nothing can be late any more, knows that what is there was litd's.
 #[test]
