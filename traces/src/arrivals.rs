@@ -15,6 +15,8 @@ pub struct Arrival {
     pub function: &'static str,
     /// Which one of these it is among those of the communicator, the same number on all ranks.
     pub sequence: u64,
+    /// Its size, the same on all ranks.
+    pub bytes: u64,
     /// When its kernel began, by the rank's clock.
     pub start: Nanos,
     /// When it ended, by the same clock.
@@ -39,7 +41,21 @@ pub enum NoArrivals {
         /// So many.
         collectives: usize,
     },
+    /// Ends that are this far from agreeing are not those of the same collectives, or a clock jumped.
+    #[error(
+        "the ends of the same collectives disagree by {by} about how far the ranks' clocks are apart"
+    )]
+    ClocksDisagree {
+        /// The median disagreement of the worst rank.
+        by: Nanos,
+    },
 }
+
+/// More disagreement than real nodes show: ends of one collective lie up to some 0.3 ms apart there.
+const LOOSEST: Nanos = Nanos(1_000_000);
+
+/// What tells collectives of a communicator apart: function, sequence number and size.
+type Key = (&'static str, u64, u64);
 
 /// The collectives that all of some ranks ran, on one clock.
 #[derive(Debug, Clone)]
@@ -53,8 +69,8 @@ pub struct Arrivals {
     rows: Vec<Sync>,
 }
 
-/// Matches the collectives of ranks of one communicator by function and sequence number, and puts them on one clock. A
-/// window should be short, an iteration or a second: what clocks drift apart in it is not seen.
+/// Matches the collectives of ranks of one communicator by function, sequence number and size, and puts them on one
+/// clock. A window should be short, an iteration or a second: what clocks drift apart in it is not seen.
 ///
 /// # Errors
 /// When there are no two ranks, or nothing sets their clocks right.
@@ -69,7 +85,11 @@ pub fn arrivals(ranks: &[Vec<Arrival>]) -> Result<Arrivals, NoArrivals> {
             collectives: skew.collectives,
         });
     }
-    let mut rows = Vec::from_iter(matched.into_iter().map(|((function, _), mut row)| {
+    let by = skew.uncertainty_ns.iter().copied().max();
+    if let Some(by) = by.filter(|&by| by > LOOSEST) {
+        return Err(NoArrivals::ClocksDisagree { by });
+    }
+    let mut rows = Vec::from_iter(matched.into_iter().map(|((function, ..), mut row)| {
         for (sync, &ahead) in row.iter_mut().zip(&skew.ahead_ns) {
             *sync = Sync {
                 start: sync.start - ahead,
@@ -88,7 +108,8 @@ pub fn arrivals(ranks: &[Vec<Arrival>]) -> Result<Arrivals, NoArrivals> {
 }
 
 /// A rank's collectives without those whose kernels began at once. NCCL keeps 64 time stamps for each channel: if its
-/// thread comes too late, it reads a later collective's for an earlier one. Which of the two it belongs to, nothing tells.
+/// thread comes too late, it reads a later collective's for an earlier one. Nothing tells to which of the two it
+/// belongs.
 fn told_once(arrivals: &[Arrival]) -> Vec<Arrival> {
     let mut told = arrivals.to_vec();
     told.sort_by_key(|it| it.start);
@@ -102,11 +123,11 @@ fn told_once(arrivals: &[Arrival]) -> Vec<Arrival> {
 }
 
 /// The collectives that each rank tells of once, with an entry per rank.
-fn matched(ranks: &[Vec<Arrival>]) -> BTreeMap<(&'static str, u64), Vec<Sync>> {
-    let mut rows = BTreeMap::<(&'static str, u64), Vec<(usize, Sync)>>::new();
+fn matched(ranks: &[Vec<Arrival>]) -> BTreeMap<Key, Vec<Sync>> {
+    let mut rows = BTreeMap::<Key, Vec<(usize, Sync)>>::new();
     for (rank, arrivals) in ranks.iter().enumerate() {
         for arrival in told_once(arrivals) {
-            let key = (arrival.function, arrival.sequence);
+            let key = (arrival.function, arrival.sequence, arrival.bytes);
             let (start, end) = (arrival.start, arrival.end);
             rows.entry(key)
                 .or_default()
@@ -120,9 +141,9 @@ fn matched(ranks: &[Vec<Arrival>]) -> BTreeMap<(&'static str, u64), Vec<Sync>> {
 }
 
 /// How the clocks are apart, by the collectives that end everywhere at once.
-fn skew_of(matched: &BTreeMap<(&'static str, u64), Vec<Sync>>, ranks: usize) -> Skew {
+fn skew_of(matched: &BTreeMap<Key, Vec<Sync>>, ranks: usize) -> Skew {
     let mut lists = vec![skew::Lists::new(); ranks];
-    for ((function, _), row) in matched {
+    for ((function, ..), row) in matched {
         let Some(kind) = ends_together(function) else {
             continue;
         };
@@ -188,8 +209,8 @@ impl Arrivals {
         waits
     }
 
-    /// What a hook would tell of a rank that times arrivals at collectives alone: the function, when a piece begins, and
-    /// how long it is. A piece lasts from one arrival to the next, whatever is waited for in it.
+    /// The pieces that a hook would tell of if it timed arrivals at collectives alone: the function, when a piece
+    /// begins, and how long it is. A piece lasts from one arrival to the next, whatever is waited for in it.
     #[must_use]
     pub fn pieces(&self, rank: usize) -> Vec<(&'static str, Nanos, Nanos)> {
         let own = self.each().filter_map(|row| row.get(rank).copied());
@@ -233,6 +254,7 @@ mod tests {
             Arrival {
                 function,
                 sequence,
+                bytes: 1 << 20,
                 start: Nanos(from + late),
                 end: Nanos(from + 2_000_000 + length),
             }
@@ -300,5 +322,31 @@ mod tests {
         // In rank 0, places behind the one that is lost are one lower than their numbers: 11 and 16 go with 10 and 15.
         assert_eq!(found.collectives(), 20 - 5);
         assert_eq!(leads(&ranks), [300_000, 0]);
+    }
+
+    #[test]
+    fn collectives_that_are_not_the_same_are_not_compared() {
+        // Of rank 1 two collectives were not counted: its numbers are those of later ones on rank 0, and so it would
+        // always be early.
+        let mut ranks = [
+            told(0, 0, &["AllReduce"; 30]),
+            told(0, 0, &["AllReduce"; 30]),
+        ];
+        for (rank, shift) in ranks.iter_mut().zip([0, 2]) {
+            for arrival in rank {
+                let number = arrival.sequence + shift;
+                let from = Nanos((number * number) as i64 * 1_000_000);
+                arrival.start = from;
+                arrival.end = from + Nanos(500_000);
+            }
+        }
+        let disagree = arrivals(&ranks).unwrap_err();
+        assert!(matches!(disagree, NoArrivals::ClocksDisagree { by } if by > Nanos(10_000_000)));
+        // Where sizes show that they differ, they don't match.
+        for arrival in &mut ranks[1] {
+            arrival.bytes = 7;
+        }
+        let unknown = NoArrivals::ClocksUnknown { collectives: 0 };
+        assert_eq!(arrivals(&ranks).unwrap_err(), unknown);
     }
 }

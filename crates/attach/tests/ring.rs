@@ -334,6 +334,7 @@ fn collectives_are_kept_by_communicator_and_rank() {
     let timed = |sequence: u64| Timed {
         function: "ReduceScatter",
         sequence,
+        bytes: 1 << 30,
         start: Nanos(5_000_000 + 1_000_000 * sequence as i64),
         end: Nanos(5_400_000 + 1_000_000 * sequence as i64),
     };

@@ -13,6 +13,8 @@ pub struct Timed {
     pub function: &'static str,
     /// How many of this function the communicator ran before.
     pub sequence: u64,
+    /// Its size; 0 if unknown.
+    pub bytes: u64,
     /// When the rank came to it.
     pub start: Nanos,
     /// When it ended there.
@@ -36,8 +38,8 @@ impl Communicators {
     /// Collectives that are kept in all: 14 MiB.
     pub const MOST: usize = 1 << 17;
 
-    /// Takes what was read. What is of no use is left out: collectives whose end was not seen, and those for which there
-    /// is no room until others [are forgotten](Self::forget_before).
+    /// Takes what was read. What is of no use is left out: collectives whose end was not seen, and those for which
+    /// there is no room until others [are forgotten](Self::forget_before).
     pub fn add(&mut self, records: impl IntoIterator<Item = Record>) {
         for record in records {
             let known = self.of.get(&record.communicator);
@@ -103,6 +105,7 @@ impl Communicators {
                 Some(Timed {
                     function: record.function.name(),
                     sequence: record.sequence,
+                    bytes: record.bytes,
                     start: tick.times(record.start?)?,
                     end: tick.times(record.stop?)?,
                 })

@@ -1,6 +1,6 @@
-//! The ring through which the plugin for NCCL and RCCL (`hooks/attach/nccl`) tells of collectives: what is at which place
-//! of its file, and how it is read. The plugin maps the file and writes; the reader reads the file and never maps it,
-//! so that a process that shortens its file does no more to the reader than an error.
+//! The ring through which the plugin for NCCL and RCCL (`hooks/attach/nccl`) tells of collectives: what is at which
+//! place of its file, and how it is read. The plugin maps the file and writes; the reader reads the file and never maps
+//! it, so that a process that shortens its file does no more to the reader than an error.
 //!
 //! A file is [`HEADER`] bytes and then [`SLOTS`] records of [`RECORD`] bytes, all of 64-bit words in the machine's own
 //! order. The n-th record that is written, counted from 0, is in slot n % [`SLOTS`]: the newest take the place of the

@@ -106,8 +106,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether each channel that NCCL announced has begun and ended. Where NCCL announced none, or RCCL a number that it
-    /// had not set, all that began have to have ended.
+    /// Whether each channel that NCCL announced has begun and ended. Where NCCL announced none, or RCCL a number that
+    /// it had not set, all that began have to have ended.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let ended = self.started > 0 && self.started == self.stopped;

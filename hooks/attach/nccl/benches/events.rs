@@ -1,6 +1,6 @@
-//! What an event costs the thread that NCCL calls the plugin from: `cargo bench -p litd-nccl`. Threads play ranks of one
-//! process, each with a collective on 16 channels after the other, through the functions that NCCL calls. Each call is
-//! timed by itself, so a number includes reading the clock twice, which is measured and printed as well.
+//! What an event costs the thread that NCCL calls the plugin from: `cargo bench -p litd-nccl`. Threads play ranks of
+//! one process, each with a collective on 16 channels after the other, through the functions that NCCL calls. Each call
+//! is timed by itself, so a number includes reading the clock twice, which is measured and printed as well.
 #![allow(clippy::unwrap_used, reason = "in benchmarks a panic is the report")]
 #![allow(unsafe_code, reason = "the functions are those that C calls")]
 

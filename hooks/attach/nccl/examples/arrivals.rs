@@ -128,6 +128,7 @@ fn look(communicators: &Communicators) {
         let arrival = |it: Timed| Arrival {
             function: it.function,
             sequence: it.sequence,
+            bytes: it.bytes,
             start: it.start,
             end: it.end,
         };

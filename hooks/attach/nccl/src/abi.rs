@@ -2,9 +2,9 @@
 //! that all copies of the interface have at the same place.
 //!
 //! The copies differ: RCCL's descriptions of version 6 are longer than NCCL's, those of version 7 lack a field that
-//! NCCL's have, and NCCL's own example has a third version 7 (`tests/nccl/interface.h` has them all, with their sources,
-//! and `tests/layouts.rs` what a C compiler makes of them). What they share is the start of `coll`, `kernelCh` and the
-//! stop's time, and the plugin reads no further.
+//! NCCL's have, and NCCL's own example has a third version 7. `tests/nccl/interface.h` has all, with their sources, and
+//! `tests/layouts.rs` shows what a C compiler makes of them. What they share is the start of `coll`, `kernelCh` and
+//! the stop's time, and the plugin reads no further.
 // The C interface is made of pointers.
 #![allow(unsafe_code)]
 
@@ -235,7 +235,7 @@ table!(
 
 /// Calls what no panic leaves: unwinding into C would end the job.
 fn guarded(call: impl FnOnce()) -> c_int {
-    // An event that panics is lost; what it had begun is a record that fails its check, or a collective that never ends.
+    // An event that panics is lost; it leaves a record that fails its check, or a collective that never ends.
     let _ = catch_unwind(AssertUnwindSafe(call));
     SUCCESS
 }
@@ -470,4 +470,14 @@ unsafe extern "C" fn record_event_state(
 /// As NCCL calls it.
 unsafe extern "C" fn finalize(context: *mut c_void) -> c_int {
     guarded(|| plugin::leave(context.addr()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_panic_reaches_nccl() {
+        assert_eq!(guarded(|| panic!("a bug of the plugin's")), SUCCESS);
+    }
 }

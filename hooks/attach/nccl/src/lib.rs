@@ -10,8 +10,8 @@
 //! NCCL calls from the user's threads, between a launch and the next, and from a thread that must keep up with the GPU.
 //! So an event takes no lock, no memory and no system call, and whatever has no room is counted and dropped. Nothing
 //! that NCCL hands over is taken for a pointer but the event's description: handles are numbers that are looked up,
-//! because NCCL calls with handles of events, and of communicators, that have ended (issues 1992 and 2000 of
-//! NVIDIA/nccl).
+//! because NCCL calls with handles of events, and of communicators, that have ended (NVIDIA/nccl#1992,
+//! NVIDIA/nccl#2000).
 
 pub mod abi;
 mod communicators;

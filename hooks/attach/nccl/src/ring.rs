@@ -113,8 +113,8 @@ impl Ring {
         // SAFETY: the kernel chooses an address that nothing is at.
         let mapped = unsafe { mmap(None, length, how.0, how.1, &*file, 0) };
         let mapped = mapped.map_err(|_| c"a ring can't be mapped")?;
-        // SAFETY: so many bytes are mapped at a page's begin, never unmapped, and changed by atomics alone; any bits are a
-        // word. (A process of the same user that shortens the file ends the job. So it can in other ways.)
+        // SAFETY: so many bytes are mapped at a page's begin, never unmapped, and changed by atomics alone; any bits
+        // are a word. (A process of the same user that shortens the file ends the job. So it can in other ways.)
         let words =
             unsafe { slice::from_raw_parts(mapped.as_ptr().cast::<AtomicU64>(), BYTES / 8) };
         let ring = Self { words, _file: file };

@@ -132,6 +132,7 @@ fn leads_and_waits_are_those_of_one_clock() {
                 let arrival = |it: Timed| Arrival {
                     function: it.function,
                     sequence: it.sequence,
+                    bytes: it.bytes,
                     start: it.start,
                     end: it.end,
                 };

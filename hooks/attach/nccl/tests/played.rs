@@ -1,5 +1,5 @@
-//! The plugin as a program loads it that calls it as NCCL does (`tests/nccl/driver.c`): what is read from its ring is what
-//! was played, with each copy of versions 4 to 7.
+//! The plugin as a program loads it that calls it as NCCL does (`tests/nccl/driver.c`): what is read from its ring is
+//! what was played, with each copy of versions 4 to 7.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 

@@ -11,7 +11,7 @@
  *   - A KernelCh event has no rank. In versions 4 and 5 NCCL converts descriptors on its stack and leaves what it does
  *     not set as it was.
  *   - MODE `lossy`: some kernels are never delivered (NCCL drops them where it can't allocate), stops come twice, and
- *     events go on after their communicator's end, as NVIDIA/nccl issues 1992 and 2000 saw it.
+ *     events go on after their communicator's end, as in NVIDIA/nccl#1992 and NVIDIA/nccl#2000.
  *
  * Prints a line for each collective that is played:
  *   communicator rank ranks sequence function bytes expected started stopped first-start last-stop
@@ -355,6 +355,8 @@ int main(int count, char** arguments) {
   }
   /* NCCL closes the library with the last communicator. */
   if (dlclose(library)) fail("dlclose");
+  /* Its threads may be inside a call even then. */
+  if (!dlopen(arguments[1], RTLD_NOW | RTLD_NOLOAD)) fail("the plugin's code is gone");
   fflush(stdout);
   return 0;
 }
