@@ -259,7 +259,9 @@ impl Newcomer {
             // SAFETY: the caller says so.
             unsafe { self.context.write(ptr::without_provenance_mut(context)) };
             if !self.mask.is_null() {
-                // The mask is of the whole process, and NCCL's threads read it: what is on stays on.
+                // The mask is of the whole process, and NCCL's threads read it: what is on stays on. It is never turned
+                // off: from 2.31 on the host counts only kernels that are timed and the GPU counts all, so that NCCL
+                // would wait for the wrong ones afterwards (`src/plugin/profiler.cc`, `src/device/common.h`).
                 // SAFETY: the caller says so.
                 let mask = unsafe { AtomicI32::from_ptr(self.mask) };
                 mask.fetch_or((COLLECTIVE | KERNEL_CHANNEL) as i32, Relaxed);

@@ -13,8 +13,8 @@ use litd_attach::ring::{Function, Record};
 use crate::communicators::Communicator;
 use crate::ring::Ring;
 
-/// Collectives that may be open at a time: a GPU's queue takes about as many kernels.
-const SLOTS: usize = 1024;
+/// Collectives that may be open at a time: a GPU's queue takes some 1,000 kernels, and a process may have several GPUs.
+const SLOTS: usize = 4096;
 /// Bits of a slot's state that count pins; those above are the ticket.
 const PIN_BITS: u32 = 8;
 /// Threads that may have pinned a slot at a time.
