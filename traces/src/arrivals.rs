@@ -209,21 +209,34 @@ impl Arrivals {
         waits
     }
 
-    /// The pieces that a hook would tell of if it timed arrivals at collectives alone: the function, when a piece
-    /// begins, and how long it is. A piece lasts from one arrival to the next, whatever is waited for in it.
+    /// The pieces that a hook would tell of if it timed arrivals at collectives alone, for [`Live`](crate::Live) and
+    /// ingest. A piece lasts from one arrival to the next, whatever is waited for in it.
     #[must_use]
-    pub fn pieces(&self, rank: usize) -> Vec<(&'static str, Nanos, Nanos)> {
+    pub fn pieces(&self, rank: usize) -> Vec<Piece> {
         let own = self.each().filter_map(|row| row.get(rank).copied());
-        let own = self.functions.iter().copied().zip(own);
-        let mut pieces = Vec::from_iter(own.map(|(function, it)| (function, it.start, it.end)));
-        pieces.sort_by_key(|&(_, start, _)| start);
-        let next = Vec::from_iter(pieces.iter().skip(1).map(|&(_, start, _)| start));
-        for (piece, next) in pieces.iter_mut().zip(next) {
-            piece.2 = next;
-        }
-        let length = |(function, start, end)| (function, start, end - start);
-        pieces.into_iter().map(length).collect()
+        let mut own = Vec::from_iter(self.functions.iter().zip(own));
+        own.sort_by_key(|(_, it)| it.start);
+        let next = own.iter().skip(1).map(|(_, it)| it.start);
+        let ends = Vec::from_iter(next.chain(own.last().map(|(_, it)| it.end)));
+        let piece = |((function, it), end): (&(&&str, Sync), Nanos)| Piece {
+            // As a collective's kernel it would count as communication.
+            name: format!("from {function}"),
+            start: it.start,
+            duration: end - it.start,
+        };
+        own.iter().zip(ends).map(piece).collect()
     }
+}
+
+/// What lies between two arrivals of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// A name that says where it begins, and that is no collective's.
+    pub name: String,
+    /// When it begins, on the clock of all ranks.
+    pub start: Nanos,
+    /// How long it is.
+    pub duration: Nanos,
 }
 
 /// How long the rank of each entry waits in a collective: until the last has come, and no longer
@@ -245,6 +258,7 @@ pub(crate) fn in_one<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AlignOptions, Live, LiveKernel, NameTable, Shows, class_of};
 
     /// What a rank tells whose clock is ahead by so much and that comes late by so much.
     fn told(ahead: i64, late: i64, functions: &[&'static str]) -> Vec<Arrival> {
@@ -282,6 +296,44 @@ mod tests {
             found.waits(),
             [Nanos(9 * 700_000), Nanos(9 * 700_000), Nanos::ZERO]
         );
+    }
+
+    #[test]
+    fn the_loop_sees_the_same_leads_in_the_pieces() {
+        let functions = [
+            "AllReduce",
+            "AllGather",
+            "Broadcast",
+            "ReduceScatter",
+            "AlltoAll",
+        ];
+        let all = Vec::from_iter(functions.into_iter().cycle().take(40));
+        let ranks = [
+            told(0, 0, &all),
+            told(-9_876_543, 640_000, &all),
+            told(55_000, 700_000, &all),
+        ];
+        let found = arrivals(&ranks).unwrap();
+        let mut names = NameTable::default();
+        let mut live = Live::new(ranks.len(), AlignOptions::default());
+        live.tells_pieces();
+        for rank in 0..ranks.len() {
+            let kernel = |piece: Piece| LiveKernel {
+                class: class_of(&piece.name),
+                name: names.intern(&piece.name),
+                stream: 0,
+                limit: None,
+                start: piece.start,
+                duration: piece.duration,
+            };
+            let pieces = Vec::from_iter(found.pieces(rank).into_iter().map(kernel));
+            live.add(rank, pieces).unwrap();
+        }
+        let report = live.finish(&names).unwrap();
+        assert_eq!((report.matched, report.shows), (40, Shows::Pieces));
+        assert_eq!(report.leads, found.leads());
+        assert_eq!(report.last_in, [0, 0, 40]);
+        assert_eq!(report.pace, [None; 3]);
     }
 
     #[test]
