@@ -17,7 +17,7 @@ pub use reader::{Batch, Reader, Unreadable};
 pub use record::{Function, Record};
 pub use tick::Tick;
 
-/// Words of the header, and of a record.
+/// Words of the header.
 pub const HEADER_WORDS: usize = 16;
 /// Words of a record.
 pub const RECORD_WORDS: usize = 10;

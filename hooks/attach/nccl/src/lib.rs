@@ -5,7 +5,7 @@
 //! - `abi`: what NCCL calls, in versions 4 to 7 of its profiler interface;
 //! - `plugin`: what becomes of an event;
 //! - `communicators`, `open`: the communicators, and the collectives whose kernels have not ended yet;
-//! - `ring`: the shared memory in which litd reads those that have ([`litd_attach::ring`]).
+//! - `ring`: the shared memory that tells of those that have ([`litd_attach::ring`] reads it).
 //!
 //! NCCL calls from the user's threads, between a launch and the next, and from a thread that must keep up with the GPU.
 //! So an event takes no lock, no memory and no system call, and whatever has no room is counted and dropped. Nothing

@@ -31,7 +31,7 @@ const END: &str = "ring";
 /// The most files of a directory that are looked at.
 const MOST_FILES: usize = 10_000;
 
-/// Removes this user's rings whose processes have ended. litd does so too, but need not run here.
+/// Removes this user's rings whose processes have ended: a ring takes memory, and no other program removes it.
 fn remove_old(directory: &Path) {
     let Ok(files) = fs::read_dir(directory) else {
         return;
