@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 33] = [
+const ARROWS: [(&str, &[&str]); 34] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -25,6 +25,8 @@ const ARROWS: [(&str, &[&str]); 33] = [
     ("litd-policies", &["litd-diagnosis", "litd-units"]),
     ("litd-traces", &["litd-diagnosis", "litd-units"]),
     ("litd-power", &["litd-bindings", "litd-units"]),
+    // The plugin for NCCL knows what it tells litd, and nothing else.
+    ("litd-nccl", &["litd-attach"]),
     // The judgement of devices, by what back ends say.
     ("litd-qualify", &["litd-power", "litd-units"]),
     ("litd-api", &["litd-trial", "litd-units"]),
@@ -243,8 +245,9 @@ fn what_a_node_gets_links_nothing_that_is_simulated() {
 }
 
 /// What a plain `cargo test` leaves to the gate, with what is below each: the laboratory but for its simulator, planners
-/// and bindings take longer to compile and test than a newcomer waits.
-const HEAVY: [&str; 3] = ["lab", "planners", "bindings"];
+/// and bindings take longer to compile and test than a newcomer waits, and hooks that other programs load want a C
+/// compiler for their tests.
+const HEAVY: [&str; 4] = ["lab", "planners", "bindings", "hooks"];
 
 #[test]
 fn every_package_that_is_not_heavy_is_a_default_member() {

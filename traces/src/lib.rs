@@ -28,6 +28,7 @@ fn diagnose(files: &[std::path::PathBuf]) -> Result<(), Box<dyn std::error::Erro
 pub mod align;
 #[cfg(feature = "recorded")]
 pub mod analysis;
+pub mod arrivals;
 mod class;
 #[cfg(feature = "recorded")]
 mod collectives;

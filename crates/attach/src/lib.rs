@@ -1,4 +1,5 @@
-//! The datagrams between PyTorch's on-demand client and litd, without I/O and without a clock.
+//! What processes without a hook tell litd, without I/O and without a clock: the datagrams of PyTorch's on-demand
+//! client, and the rings of the plugin for NCCL.
 //!
 //! A process that was started with `KINETO_USE_DAEMON` has a thread of libkineto's that asks a daemon every 5 s, by
 //! one datagram, whether it is to record a trace; the daemon that the client knows is dynolog, and litd answers in
@@ -7,10 +8,12 @@
 //! - [`Message`]: the datagrams that clients send, checked; [`answer`] and [`registered`]: those that they get;
 //! - [`Trace`]: the configuration of one trace, as libkineto reads it;
 //! - [`Desk`]: who has asked, which of them is to record a trace, and which has been told; bounded in all its parts;
-//! - [`Rounds`]: when a job is asked for its next trace, and what its traces tell of it.
+//! - [`Rounds`]: when a job is asked for its next trace, and what its traces tell of it;
+//! - [`ring`]: the collectives of a process, as the plugin for NCCL and RCCL writes them and litd reads them.
 
 mod desk;
 mod message;
+pub mod ring;
 mod rounds;
 mod trace;
 

@@ -7,6 +7,7 @@ use litd_units::Nanos;
 
 use super::turns::{Lag, Turns};
 use super::{Entry, Matched, step, table};
+use crate::arrivals;
 use crate::groups::{COALESCED, Group, Groups};
 use crate::spans::Spans;
 use crate::timeline::{Kernel, KernelClass, NameId, Timeline};
@@ -113,16 +114,9 @@ impl GroupWaits {
     }
 }
 
-/// How long the rank of each entry waits in a collective: until the last has come, and no longer
-/// than its kernel took more than the shortest. A sender that need not wait does not.
+/// How long the rank of each entry waits in a collective.
 pub(crate) fn in_one(row: &[Entry]) -> impl Iterator<Item = Nanos> {
-    let last = row.iter().map(|entry| entry.start).max();
-    let shortest = row.iter().map(|entry| entry.end - entry.start).min();
-    let (last, shortest) = (last.unwrap_or_default(), shortest.unwrap_or_default());
-    row.iter().map(move |entry| {
-        let longer = entry.end - entry.start - shortest;
-        (last - entry.start).min(longer).max(Nanos::ZERO)
-    })
+    arrivals::in_one(row, |entry| (entry.start, entry.end))
 }
 
 /// When one rank waits.
