@@ -33,6 +33,9 @@ use crate::process::Processes;
 use litd_core::Owners;
 use litd_files as files;
 
+/// How often litd takes its name back from processes that bind to it in the moment in which a restart frees it.
+const SNATCHED: u32 = 1000;
+
 /// The daemon's name, as clients have it.
 pub(super) const NAME: &str = "dynolog";
 
@@ -141,10 +144,19 @@ impl Socket {
         let path = directory.join(NAME);
         let failed = |error: io::Error| format!("{}: {error}", path.display());
         fit(directory)?;
-        clear(&path)?;
+        let was_litds = clear(&path)?;
         let socket = made().map_err(|error| failed(error.into()))?;
         let address = UnixAddr::new(&path).map_err(|error| failed(error.into()))?;
-        bind(socket.as_raw_fd(), &address).map_err(|error| failed(error.into()))?;
+        let mut tries = if was_litds { SNATCHED } else { 0 };
+        while let Err(error) = bind(socket.as_raw_fd(), &address) {
+            // The name was litd's a moment ago: whoever has taken it since has waited for that.
+            let is_snatched = tries > 0 && error == Errno::EADDRINUSE && is_of_others(&path);
+            if !is_snatched {
+                return Err(failed(error.into()));
+            }
+            tries -= 1;
+            fs::remove_file(&path).map_err(failed)?;
+        }
         // In such a directory nobody else can put another file in its place.
         let open = fs::Permissions::from_mode(0o666);
         fs::set_permissions(&path, open).map_err(failed)?;
@@ -356,10 +368,17 @@ fn fit(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes a socket that a predecessor has left. Whatever another process has is left alone.
-fn clear(path: &Path) -> Result<(), String> {
+/// Whether a socket of another user's is there.
+fn is_of_others(path: &Path) -> bool {
+    let there = fs::symlink_metadata(path);
+    there.is_ok_and(|it| it.file_type().is_socket() && files::is_others(it.uid()))
+}
+
+/// Removes a socket that a predecessor has left, and says whether there was one. Whatever another process has is left
+/// alone.
+fn clear(path: &Path) -> Result<bool, String> {
     let Ok(there) = fs::symlink_metadata(path) else {
-        return Ok(());
+        return Ok(false);
     };
     let name = path.display();
     let is_taken = !there.file_type().is_socket() || files::is_others(there.uid());
@@ -372,7 +391,8 @@ fn clear(path: &Path) -> Result<(), String> {
     let knock = visitor.and_then(|it| connect(it.as_raw_fd(), &UnixAddr::new(path)?));
     match knock {
         Err(Errno::ECONNREFUSED) if !is_taken => {
-            fs::remove_file(path).map_err(|error| format!("{name}: {error}"))
+            let removed = fs::remove_file(path).map(|()| true);
+            removed.map_err(|error| format!("{name}: {error}"))
         }
         _ => Err(format!(
             "{name}: another process or user has it: stop that process, remove the file, and restart litd"

@@ -42,6 +42,10 @@ const DOUBLINGS: u32 = 6;
 /// How long a process may take to fetch a wish, and to write what it has recorded.
 const PATIENCE: Duration = Duration::from_secs(45);
 
+/// The most that a recording may take where jobs of several owners are sampled: they record one at a time, and a job
+/// that is not sampled for two minutes is not steered.
+const BESIDE_OTHERS: Duration = Duration::from_secs(75);
+
 /// An errand that has not ended so long after its time hangs.
 const HANGS: Duration = Duration::from_secs(15);
 
@@ -340,6 +344,11 @@ impl Sampler {
             return;
         }
         let errand = self.last + 1;
+        let sampled = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| matches!(job.stage, Stage::Samples(_)));
+        let owners: BTreeSet<Owner> = sampled.map(|(key, _)| key.owner.clone()).collect();
         // The one that has waited longest: with many jobs a period is too short for all.
         let samplings = self
             .jobs
@@ -350,6 +359,10 @@ impl Sampler {
             });
         let Some((_, owner, sampling)) = samplings.min_by_key(|it| it.0) else {
             return;
+        };
+        let most = match owners.iter().any(|it| *it != owner) {
+            true => BESIDE_OTHERS,
+            false => Duration::MAX,
         };
         let start = u64::try_from((since_1970() + START).0 / 1_000_000).unwrap_or(0);
         let window = sampling.rounds.window(start);
@@ -382,7 +395,7 @@ impl Sampler {
             }
         }
         let waits = u64::try_from(sampling.rounds.waits().0).unwrap_or(0);
-        let patience = PATIENCE + Duration::from_nanos(waits);
+        let patience = (PATIENCE + Duration::from_nanos(waits)).min(most);
         if !self
             .errands
             .start(errand, owner, Errand::Traces { files, patience })
