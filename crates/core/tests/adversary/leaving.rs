@@ -449,3 +449,23 @@ fn a_cap_that_is_set_while_litd_goes_off_is_left_alone_afterwards() {
         assert_eq!(node.status().devices[1].state, DeviceState::Ours);
     }
 }
+
+/// A GPU that was released by name is told as released also where litd starts switched off, and stays so afterwards.
+#[test]
+fn a_gpu_that_was_released_is_released_after_a_start_with_mode_off() {
+    let mut node = Node::under(2000.0, found_at(4, 700.0));
+    node.pass(5.0);
+    node.command(release(1)).unwrap();
+    node.pass(10.0);
+    assert!(node.stop());
+    let on = node.config.clone();
+    node.config.mode = litd_api::Mode::Off;
+    node.start();
+    node.pass(10.0);
+    assert_eq!(node.status().devices[1].state, DeviceState::Released);
+    assert_eq!(node.status().devices[2].state, DeviceState::Closed);
+    node.reload(on);
+    node.pass(10.0);
+    assert_eq!(node.status().devices[1].state, DeviceState::Released);
+    assert_eq!(node.status().devices[2].state, DeviceState::Ours);
+}
