@@ -14,9 +14,8 @@ use crate::{Outcome, output};
 /// List each device's cap and its bounds, or set one cap by hand
 ///
 /// litd checks a cap set by hand against the device's range and the budget, if one is set, writes
-/// it and reads it back. From then on it is the cap found: steering begins with it, and litd restores
-/// it after steering and when litd ends. litd refuses while it steers a job on the device. Root and
-/// litd's admin group may set caps.
+/// it and reads it back. From then on it is the cap found, which litd restores after steering and when
+/// litd ends. litd refuses while it steers a job on the device. Root and litd's admin group may set caps.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {

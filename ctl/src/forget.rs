@@ -7,8 +7,8 @@ use crate::control::{self, Socket};
 
 /// Delete learned caps and the results of profilers
 ///
-/// Without learned caps a job's loop begins with the caps found (gpu-red: with the highest caps that
-/// litd sets); without results profilers are tried again. Root and litd's admin group may do this.
+/// Without learned caps the first adjustment of a job that starts is computed by its law, as on a new
+/// node; without results profilers are tried again. Root and litd's admin group may do this.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

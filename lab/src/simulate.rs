@@ -15,10 +15,11 @@ use litd_cli::{Outcome, output};
 
 /// Simulate one training iteration of a node whose GPUs run at given speeds
 ///
-/// All GPUs execute the same computation kernels and collectives. A collective transfers once
-/// it is resident on every GPU, and while it is resident, computation on that GPU is slower by
-/// the contention factor. This alone makes fast GPUs lead, and the longer they lead, the more of
-/// their computation is overlapped. There is no noise: the same input gives the same output.
+/// With --workload all GPUs execute the same computation kernels and collectives, without noise. A
+/// collective transfers once it is resident on every GPU, and while it is resident, computation on
+/// that GPU is slower by the contention factor. This alone makes fast GPUs lead, and the longer they
+/// lead, the more of their computation is overlapped. With --parallel ranks divide the work, and
+/// --seed adds noise. The same input, seed included, gives the same output.
 ///
 /// `litctl analyze` reads the files that --write-kineto writes.
 #[derive(clap::Args)]
