@@ -19,9 +19,9 @@ impl<S: Store> Core<S> {
         for address in &self.devices.finds_unmanaged(addresses) {
             let text = format!(
                 "is on the bus since litd looked for devices, or its driver did not answer then: litd does not \
-                 know its cap. Within a budget it counts with {each}. If its driver has come up since, litd starts \
-                 itself anew soon, without moving a cap, to take it in; otherwise `systemctl restart litd` does, once \
-                 its driver answers"
+                 know its cap. Within a budget it counts with {each}. If its driver has come up since, litd soon starts \
+                 itself anew to take it in, and begins as after a crash; otherwise `systemctl restart litd` takes it in, \
+                 once its driver answers"
             );
             self.note(Note::warning(EventKind::Fault, text).device(address));
         }

@@ -23,8 +23,8 @@ const MAKES_ROOM: Nanos = Nanos(3_000_000_000);
 
 /// The text about a device whose driver's library stays open because of another device.
 const HELD: &str = "its cap is back, but its driver's library has one session for all GPUs, which stays open because \
-                    another GPU's driver does not answer: a reset or an upgrade fails until that one answers or \
-                    litd is stopped";
+                    the driver of another GPU does not answer or does not open it: a reset or an upgrade fails until \
+                    that is over or litd is stopped";
 
 /// A released device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
