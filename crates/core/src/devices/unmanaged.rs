@@ -20,8 +20,8 @@ impl<S: Store> Core<S> {
             let text = format!(
                 "is on the bus since litd looked for devices, or its driver did not answer then: litd does not \
                  know its cap. Within a budget it counts with {each}. If its driver has come up since, litd soon starts \
-                 itself anew to take it in, and begins as after a crash; otherwise `systemctl restart litd` takes it in, \
-                 once its driver answers"
+                 itself anew for it, and begins as after a crash; otherwise `systemctl restart litd` takes it in, once \
+                 its driver answers"
             );
             self.note(Note::warning(EventKind::Fault, text).device(address));
         }

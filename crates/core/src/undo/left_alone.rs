@@ -162,7 +162,8 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        if !is_theirs || is_owed || !unit.is_ours() {
+        // Also where its driver does not tell its range yet.
+        if !is_theirs || is_owed || !unit.standing.is_ours() {
             return;
         }
         unit.standing.take();

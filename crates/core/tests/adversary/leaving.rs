@@ -469,3 +469,28 @@ fn a_gpu_that_was_released_is_released_after_a_start_with_mode_off() {
     assert_eq!(node.status().devices[1].state, DeviceState::Released);
     assert_eq!(node.status().devices[2].state, DeviceState::Ours);
 }
+
+/// A foreign cap stays foreign over a restart, also where its GPU's driver tells no range at first.
+#[test]
+fn a_foreign_cap_is_left_alone_after_a_start_in_which_its_range_is_not_told() {
+    for crash in [false, true] {
+        let mut node = Node::under(2000.0, found_at(4, 700.0));
+        node.pass(10.0);
+        node.by_others(1, 444.0);
+        node.pass(5.0);
+        assert_eq!(node.status().devices[1].state, DeviceState::Foreign);
+        match crash {
+            true => node.kill(),
+            false => assert!(node.stop()),
+        }
+        node.gpus[1].hides_range = true;
+        node.start();
+        node.pass(10.0);
+        assert_eq!(node.caps()[1], 444.0);
+        node.gpus[1].hides_range = false;
+        node.pass(60.0);
+        assert_eq!(node.caps()[1], 444.0, "{:?}", node.log);
+        assert_eq!(node.status().devices[1].state, DeviceState::Foreign);
+        assert!(node.sum() <= 2000.0, "{:?}", node.caps());
+    }
+}
