@@ -9,6 +9,7 @@ use litd_units::{Nanos, Watts};
 
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
+use crate::event::DeviceId;
 use crate::job::Job;
 use crate::plan::{LeftGoal, LeftView, LetGoView};
 use crate::rounds::TELEMETRY;
@@ -57,6 +58,18 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn has_yielded(&self) -> bool {
         self.condition.rivals.why_yielded().is_some()
+    }
+
+    /// The caps that loops ask for, job by job. They are an input of the plan: tests compare with them what devices come
+    /// to hold.
+    #[must_use]
+    pub fn asked_by_loops(&self) -> Vec<Vec<(DeviceId, Watts)>> {
+        let asked = |job: &Job| {
+            let asked = job.control.ask()?.to_watts();
+            let devices = job.devices().into_iter().map(DeviceId);
+            Some(devices.zip(asked).collect())
+        };
+        self.jobs.values().filter_map(asked).collect()
     }
 
     /// The policy in force for a job.
