@@ -148,9 +148,11 @@ mod tests {
         let mut reserve = Reserve::default();
         reserve.hears(Watts(1800.0), Watts(1400.0), Nanos(0));
         assert_eq!(reserve.least(), None);
-        // What they may draw by now is less: the figure may still be of before.
-        reserve.hears(Watts(1800.0), Watts(1000.0), Nanos(SECOND));
-        assert_eq!(reserve.least(), Some(Watts(400.0)));
+        // What they may draw by now is less: the figures may still be of before.
+        for second in 1..4 {
+            reserve.hears(Watts(1800.0), Watts(1000.0), Nanos(second * SECOND));
+            assert_eq!(reserve.least(), Some(Watts(400.0)));
+        }
     }
 
     #[test]
