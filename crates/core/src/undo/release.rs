@@ -281,7 +281,7 @@ impl<S: Store> Core<S> {
             unit.following.begins_anew();
             unit.answering.give_time();
             unit.resets.forget();
-            unit.trust = Trust::default();
+            unit.answering.trust = Trust::default();
             if !journaled && !writing && !before.is_overwritten() {
                 // A cap that is there now was set on purpose by an administrator, except when it is a failed
                 // override that was done late. If nothing was read meanwhile, the cap has to be read first.
