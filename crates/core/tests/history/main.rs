@@ -145,12 +145,12 @@ impl Tally {
 
     /// Rules about all histories together: without them the test would test nothing.
     fn check(&self) {
+        let text = self.excused.too_much().unwrap_or_default();
+        assert!(text.is_empty(), "all histories together: {text}");
         for (&count, fault) in self.faults.iter().zip(Fault::ALL) {
             let enough = count * 100 >= self.histories;
             assert!(enough, "too rare to be tested: {}", fault.text());
         }
-        let text = self.excused.too_much().unwrap_or_default();
-        assert!(text.is_empty(), "all histories together: {text}");
         for ((&count, what), least) in self.rested.iter().zip(LOOKED_AT).zip(RESTED) {
             let enough = count * 100 >= self.histories * least;
             assert!(enough, "too rare to be tested: {what}");
