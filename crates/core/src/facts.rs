@@ -60,8 +60,8 @@ impl<S: Store> Core<S> {
         self.condition.rivals.why_yielded().is_some()
     }
 
-    /// The caps that loops ask for, job by job. They are an input of the plan: tests compare with them what devices come
-    /// to hold.
+    /// The caps that loops ask for, job by job. They are an input of the plan: tests compare with them what devices
+    /// come to hold.
     #[must_use]
     pub fn asked_by_loops(&self) -> Vec<Vec<(DeviceId, Watts)>> {
         let asked = |job: &Job| {
