@@ -6,8 +6,8 @@
 //! Within a budget a GPU without a loop gets no more than what the jobs' shares leave. A loop's share is what its GPUs
 //! would hold if no job ran, and its part of what nobody would hold then.
 //!
-//! The rule is silent where other devices' targets depend on a device that litd may not move or whose power can't be seen
-//! to follow its cap, on planned clocks, on a trial, or on the watts of CPU sockets.
+//! The rule is silent where other devices' targets depend on a device that litd may not move or whose power can't be
+//! seen to follow its cap, on planned clocks, on a trial, or on the watts of CPU sockets.
 
 use std::collections::BTreeMap;
 
