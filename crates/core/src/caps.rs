@@ -133,3 +133,47 @@ impl<S: Store> Core<S> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stand::Stand;
+    use crate::{Config, Effect, Event};
+
+    #[test]
+    fn a_write_is_in_the_journal_and_in_the_audit_log_before_it_goes_out() {
+        let mut node = Stand::new(Config::default(), &[600.0]);
+        node.pass(3);
+        node.core.authority.set_budget(Some(Watts(451.0)));
+        node.core.handle(Nanos(4_000_000_000), Event::Time);
+        let is_write = |effect: &Effect| {
+            let Effect::Device { operation, .. } = effect else {
+                return false;
+            };
+            matches!(operation, crate::Operation::Set(cap) if *cap == Watts(451.0))
+        };
+        // Nothing is on its way to the device yet: effects are done once they are taken.
+        let store = node.core.store().clone();
+        assert!(node.core.effects().iter().any(is_write));
+        let journal = String::from_utf8(store.journal).unwrap();
+        let audit = String::from_utf8(store.audit).unwrap();
+        assert!(
+            journal.contains("451") && journal.contains("600"),
+            "{journal}"
+        );
+        assert!(
+            audit.contains("451") && audit.contains("its share of the budget"),
+            "{audit}"
+        );
+    }
+
+    #[test]
+    fn only_a_device_with_an_entry_is_undone_and_only_to_its_cap_found() {
+        let mut node = Stand::new(Config::default(), &[600.0]);
+        node.pass(3);
+        assert!(!node.core.undoes(0, Watts(600.0)));
+        node.has_budget(450.0);
+        assert!(node.core.undoes(0, Watts(600.0)));
+        assert!(!node.core.undoes(0, Watts(450.0)) && !node.core.undoes(1, Watts(600.0)));
+    }
+}

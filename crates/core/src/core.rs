@@ -469,7 +469,7 @@ impl<S: Store> Core<S> {
     /// When the others stop waiting for a device that has another target and is busy, or whose readings contradict
     /// each other.
     fn overdue_at(&self, device: usize, unit: &Unit) -> Option<Nanos> {
-        let suspect = unit.unbelieved.since().filter(|_| unit.was_read());
+        let suspect = unit.readings.unbelieved.since().filter(|_| unit.was_read());
         let busy = unit.answering.doing().map(|(_, since)| since);
         let since = suspect.or(busy)?;
         let account = self.writer.account();

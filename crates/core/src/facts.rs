@@ -10,6 +10,7 @@ use litd_units::{Nanos, Watts};
 use crate::core::{Core, seconds};
 use crate::devices::Unit;
 use crate::devices::landing::Landing;
+use crate::event::DeviceId;
 use crate::job::Job;
 use crate::plan::{LeftGoal, LeftView, LetGoView};
 use crate::rounds::TELEMETRY;
@@ -58,6 +59,18 @@ impl<S: Store> Core<S> {
     #[must_use]
     pub fn has_yielded(&self) -> bool {
         self.condition.rivals.why_yielded().is_some()
+    }
+
+    /// The caps that loops ask for, job by job. They are an input of the plan: tests compare with them what devices
+    /// come to hold.
+    #[must_use]
+    pub fn asked_by_loops(&self) -> Vec<Vec<(DeviceId, Watts)>> {
+        let asked = |job: &Job| {
+            let asked = job.control.ask()?.to_watts();
+            let devices = job.devices().into_iter().map(DeviceId);
+            Some(devices.zip(asked).collect())
+        };
+        self.jobs.values().filter_map(asked).collect()
     }
 
     /// The policy in force for a job.
@@ -319,5 +332,43 @@ impl<S: Store> Core<S> {
         let settled = self.writer.account().is_settled(device) && unit.answering.is_free();
         let held = unit.found.zip(self.writer.account().held(device));
         settled && held.is_some_and(|(found, held)| found.is_same_cap(held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stand::Stand;
+    use crate::{Config, Event};
+
+    #[test]
+    fn gpus_that_litd_does_not_manage_take_what_they_may_hold_of_a_budget_and_of_nothing_else() {
+        let mut node = Stand::new(Config::default(), &[600.0, 600.0]);
+        node.tell(Event::Unmanaged(["0000:f1:00.0".to_owned()].into()));
+        node.pass(3);
+        assert_eq!(node.core.managed_budget(), Watts(1200.0));
+        node.core.authority.set_budget(Some(Watts(1300.0)));
+        node.pass(2);
+        assert_eq!(node.core.gpu_budget(), Watts(1300.0));
+        assert_eq!(node.core.managed_budget(), Watts(600.0));
+        assert_eq!(node.caps(), [300.0, 300.0]);
+    }
+
+    #[test]
+    fn a_budget_is_enforced_in_every_mode_but_off() {
+        let mut config = Config::default();
+        config.caps.budget = Some(Watts(800.0));
+        let enforces = |mode: Mode| {
+            let config = Config {
+                mode,
+                ..config.clone()
+            };
+            let mut node = Stand::new(config, &[600.0, 600.0]);
+            node.pass(3);
+            (node.core.enforces(), node.caps()[0])
+        };
+        assert_eq!(enforces(Mode::Observe), (true, 400.0));
+        assert_eq!(enforces(Mode::Steer), (true, 400.0));
+        assert_eq!(enforces(Mode::Off), (false, 600.0));
     }
 }

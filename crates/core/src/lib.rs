@@ -58,6 +58,8 @@ mod records;
 pub mod room;
 mod rounds;
 mod sockets;
+#[cfg(test)]
+mod stand;
 mod status;
 pub mod store;
 mod trial;

@@ -94,7 +94,7 @@ impl<S: Store> Core<S> {
     fn reason_of(&self, view: &View, job: usize, text: impl Fn(&str) -> String) -> Reason {
         let name = view.demands.get(job).map(|demand| &demand.job);
         let job = name.and_then(|name| self.jobs.get(name));
-        let why = job.map_or("", |job| job.why.as_str());
+        let why = job.map_or("", |job| job.control.why());
         Reason {
             job: job.map(|job| job.name.clone()),
             text: text(why),

@@ -200,8 +200,10 @@ impl<S: Store> Core<S> {
     /// Why a job's loop is in its state.
     fn why(&self, job: &Job) -> String {
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
-        let mut why =
-            stopped.map_or_else(|| job.why.clone(), |why| format!("caps are held: {why}"));
+        let mut why = stopped.map_or_else(
+            || job.control.why().to_owned(),
+            |why| format!("caps are held: {why}"),
+        );
         if job.samples.shown().shows == Shows::Pieces {
             why.push_str(
                 "; its hooks time modules, and these times include waits: the law knows leads, but no pace",
@@ -232,7 +234,7 @@ impl<S: Store> Core<S> {
         };
         JobStatus {
             name: job.name.clone(),
-            uid: job.uid,
+            uid: job.whose.uid,
             state: job_state(job).0,
             why: self.why(job),
             trial: self.trial_words(job),

@@ -8,7 +8,10 @@ use crate::devices::range::Range;
 use crate::devices::standing::{Standing, Theirs};
 use crate::job::Job;
 use crate::job::shares::Shares;
-use crate::plan::{Account, Demand, DeviceView, Doing, FailedView, Owner, RangeView, View, kept};
+use crate::plan::{
+    Account, Demand, DeviceView, Doing, FailedView, KnownView, Owner, RangeView, UndoView, View,
+    kept,
+};
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
@@ -105,22 +108,26 @@ impl<S: Store> Core<S> {
         DeviceView {
             is_gpu: unit.is_gpu(),
             owner: self.owner(device, unit),
-            is_judged: unit.is_judged(),
-            is_beyond_judging: unit.is_beyond_judging(),
-            range: match unit.device.range {
-                Range::Told(_) => RangeView::Told,
-                Range::Asked(_) => RangeView::Asked,
-                Range::Untold { most, .. } => RangeView::Untold(most),
+            known: KnownView {
+                is_judged: unit.is_judged(),
+                is_beyond_judging: unit.is_beyond_judging(),
+                range: match unit.device.range {
+                    Range::Told(_) => RangeView::Told,
+                    Range::Asked(_) => RangeView::Asked,
+                    Range::Untold { most, .. } => RangeView::Untold(most),
+                },
+                is_read: unit.was_read() && self.authority.is_fresh(unit),
+                is_reset: unit.resets.is_waiting(),
+                is_overdue: unit.answering.is_overdue(),
             },
             limits: unit.limits(&self.config.caps),
             planned_floor: self.keeps(device, unit).floor,
-            back: unit.back(),
-            by_hand: unit.by_hand.asked(),
-            is_read: unit.was_read() && self.authority.is_fresh(unit),
-            is_reset: unit.resets.is_waiting(),
-            is_overdue: unit.answering.is_overdue(),
-            is_journaled: self.writer.is_journaled(device),
-            owes_undo: self.writer.owes_undo(device, unit),
+            undo: UndoView {
+                back: unit.back(),
+                by_hand: unit.by_hand.asked(),
+                is_journaled: self.writer.is_journaled(device),
+                owes_undo: self.writer.owes_undo(device, unit),
+            },
             account: Account {
                 held: self.writer.account().held(device),
                 most: self.writer.account().most_of(device),

@@ -3,11 +3,10 @@
 use litd_diagnosis::Limits;
 use litd_units::Watts;
 
-use super::Controller;
-use crate::config::Law;
-use crate::decision::{Decision, State, Why, adjusted};
+use super::basis::Basis;
+use super::steered::{ByLaw, Doing, Steered, power_helps};
+use crate::decision::{Decision, Why, adjusted};
 use crate::diagnosis::{Diagnosis, may_rise};
-use crate::envelope::CapVector;
 use crate::model::{Bounds, Lesson, ModelLaw, Proposal};
 use crate::sample::{GpuReading, Mean};
 
@@ -24,114 +23,143 @@ const FEWEST: u32 = 9;
 /// more would be due, it restores all caps and pauses.
 const RETREATS_TO_HOLD: u32 = 3;
 
-impl Controller {
-    /// After warm-up: begins to model the node. `false`: the paper's law goes on.
-    pub(super) fn begin_model(&mut self, mean: &Mean, gpus: &[GpuReading]) -> bool {
-        self.retreats = 0;
-        self.model = match self.config.law {
-            Law::Paper => None,
-            Law::Model => ModelLaw::new(mean, gpus),
-        };
-        self.model.is_some()
+/// What the model law remembers.
+#[derive(Debug, Clone)]
+pub(super) struct ByModel {
+    model: ModelLaw,
+    /// How often the law has gone back for a larger margin since warm-up.
+    retreats: u32,
+}
+
+impl ByModel {
+    pub fn new(model: ModelLaw) -> Self {
+        Self { model, retreats: 0 }
+    }
+
+    /// Caps have moved.
+    pub fn moved(&mut self) {
+        self.model.moved();
+    }
+}
+
+/// What a window says to the model law.
+enum Next {
+    /// Nothing to decide by yet.
+    Holds,
+    /// The node does not do what the model says.
+    Drifts,
+    /// Kernels don't follow power, by this slope.
+    Contradicted(f64),
+    /// The model can propose caps.
+    Proposes,
+}
+
+impl Steered {
+    fn model(&self) -> Option<&ByModel> {
+        match &self.law {
+            ByLaw::Model(law) => Some(law),
+            ByLaw::Paper(_) => None,
+        }
+    }
+
+    fn model_mut(&mut self) -> Option<&mut ByModel> {
+        match &mut self.law {
+            ByLaw::Model(law) => Some(law),
+            ByLaw::Paper(_) => None,
+        }
     }
 
     /// The end of warm-up: adjust if that is worth it.
     pub(super) fn first_by_model(
         &mut self,
+        basis: &mut Basis,
         mean: &Mean,
         diagnosis: Diagnosis,
         gpus: &[GpuReading],
     ) -> Decision {
-        if !self.may_move(&diagnosis) {
-            return self.converge(mean, true, Why::Seen(diagnosis));
+        if !may_move(basis, &diagnosis) {
+            return self.converge(basis, mean, true, Why::Seen(diagnosis));
         }
-        let proposal = self.propose(mean, gpus);
-        match proposal.filter(|proposal| proposal.worthwhile) {
-            Some(proposal) => self.adjust_by_model(mean, &proposal, gpus),
-            None => self.converge(mean, false, Why::Seen(diagnosis)),
+        match self.worthwhile(basis, mean, gpus) {
+            Some(proposal) => self.adjust_by_model(basis, mean, &proposal, gpus),
+            None => self.converge(basis, mean, false, Why::Seen(diagnosis)),
         }
-    }
-
-    /// Whether power could help. A level node is not excluded: leads are noisier than durations.
-    fn may_move(&self, diagnosis: &Diagnosis) -> bool {
-        matches!(diagnosis, Diagnosis::Level { .. }) || self.power_helps(diagnosis)
     }
 
     /// A window's end; the guards that all laws share have been asked.
     pub(super) fn window_by_model(
         &mut self,
+        basis: &mut Basis,
         mean: &Mean,
         diagnosis: Diagnosis,
         gpus: &[GpuReading],
     ) -> Decision {
-        if let Some(retreat) = self.retreat(mean, gpus) {
+        if let Some(retreat) = self.retreat(basis, mean, gpus) {
             return retreat;
         }
-        let Some(model) = self.model.as_mut() else {
-            return self.hold(Why::Holding);
-        };
-        match model.learn(mean, gpus) {
-            Lesson::Settling | Lesson::Nothing => return self.hold(Why::Holding),
-            Lesson::Surprised if self.state != State::Adjusting => {
-                self.state = State::Drift;
-                return self.hold(Why::Surprised);
+        match self.learns(basis, mean, gpus) {
+            Next::Holds => return self.hold(Why::Holding),
+            Next::Drifts => return self.drifts(Why::Surprised),
+            // Back to the caps of warm-up.
+            Next::Contradicted(slope) => {
+                return self.back_to_warm_up(basis, gpus, Why::Contradicted { slope });
             }
-            Lesson::Surprised | Lesson::Expected => {}
+            Next::Proposes => {}
         }
-        if let Some(slope) = model.contradicted() {
-            return self.give_up(gpus, slope);
-        }
-        if !model.is_ready(gpus, &self.config.model) {
-            return self.hold(Why::Holding);
-        }
-        let blocked = !self.may_move(&diagnosis);
-        let wanted = self.propose(mean, gpus).filter(|wanted| wanted.worthwhile);
-        match (self.state, wanted) {
-            (State::Adjusting, Some(wanted)) if !blocked => {
-                self.adjust_by_model(mean, &wanted, gpus)
+        let blocked = !may_move(basis, &diagnosis);
+        let wanted = self.worthwhile(basis, mean, gpus).filter(|_| !blocked);
+        match (self.doing, wanted) {
+            (Doing::Adjusting, Some(wanted)) => self.adjust_by_model(basis, mean, &wanted, gpus),
+            (Doing::Adjusting, None) if blocked => {
+                self.converge(basis, mean, true, Why::Seen(diagnosis))
             }
-            (State::Adjusting, _) if blocked => self.converge(mean, true, Why::Seen(diagnosis)),
-            (State::Adjusting, _) => {
-                let why = match self.remainder(mean) {
+            (Doing::Adjusting, None) => {
+                let why = match mean.leads.spread() / self.baseline.leads.spread() {
                     remainder if remainder < 1.0 => Why::Levelled { remainder },
                     // The node was level before, and all GPUs got the same.
                     _ => Why::Seen(diagnosis),
                 };
-                self.converge(mean, false, why)
+                self.converge(basis, mean, false, why)
             }
-            (State::Drift, Some(wanted)) if !blocked => {
-                if self.since.count() > self.judged_for() {
-                    self.retreats = 0;
+            (Doing::Drift(_), Some(wanted)) => {
+                let is_old = basis.since().count() > basis.judged_for();
+                if let Some(law) = self.model_mut().filter(|_| is_old) {
+                    law.retreats = 0;
                 }
-                self.start_over(mean);
-                self.adjust_by_model(mean, &wanted, gpus)
+                self.start_over(basis, mean);
+                self.adjust_by_model(basis, mean, &wanted, gpus)
             }
-            (_, Some(_)) if !blocked => {
-                self.state = State::Drift;
-                self.hold(Why::Surprised)
-            }
-            _ => {
-                self.state = State::Converged;
-                self.hold(Why::Holding)
-            }
+            (Doing::Converged(_), Some(_)) => self.drifts(Why::Surprised),
+            (Doing::Converged(_) | Doing::Drift(_), None) => self.holds_on(Why::Holding),
         }
     }
 
-    fn remainder(&self, mean: &Mean) -> f64 {
-        let before = self.baseline.as_ref();
-        before.map_or(1.0, |baseline| {
-            mean.leads.spread() / baseline.leads.spread()
-        })
+    /// The model learns from a window.
+    fn learns(&mut self, basis: &Basis, mean: &Mean, gpus: &[GpuReading]) -> Next {
+        let is_adjusting = matches!(self.doing, Doing::Adjusting);
+        let Some(ByModel { model, .. }) = self.model_mut() else {
+            return Next::Holds;
+        };
+        match model.learn(mean, gpus) {
+            Lesson::Settling | Lesson::Nothing => return Next::Holds,
+            Lesson::Surprised if !is_adjusting => return Next::Drifts,
+            Lesson::Surprised | Lesson::Expected => {}
+        }
+        match model.contradicted() {
+            Some(slope) => Next::Contradicted(slope),
+            None if model.is_ready(gpus, &basis.config().model) => Next::Proposes,
+            None => Next::Holds,
+        }
     }
 
-    /// The model's proposal, within the bounds of each GPU after one adjustment.
-    fn propose(&self, mean: &Mean, gpus: &[GpuReading]) -> Option<Proposal> {
-        let (model, knobs) = (self.model.as_ref()?, &self.config.model);
-        let envelope = self.plan.envelope();
+    /// The model's proposal, within the bounds of each GPU after one adjustment, if it is worth an adjustment.
+    fn worthwhile(&self, basis: &Basis, mean: &Mean, gpus: &[GpuReading]) -> Option<Proposal> {
+        let (model, knobs) = (&self.model()?.model, &basis.config().model);
+        let (envelope, guard) = (basis.plan().envelope(), &basis.config().guard);
         let range = |(at, gpu): (usize, &GpuReading)| {
             let (floor, ceiling) = envelope.range(at)?;
-            let may = may_rise(gpu, &self.config.guard);
-            let rise = if may { self.rise() } else { Watts::ZERO };
+            let may = may_rise(gpu, guard);
+            let rise = if may { rise(basis) } else { Watts::ZERO };
             let most = ceiling.min(gpu.cap + rise);
             // A cap that could not be raised again, because heat is unknown, is not lowered.
             let fall = match (gpu.temperature, gpu.slowdown) {
@@ -143,114 +171,87 @@ impl Controller {
         let range: Option<Vec<_>> = gpus.iter().enumerate().map(range).collect();
         let bounds = Bounds {
             range: range?,
-            budget: self.gpu_budget(),
+            budget: self.gpu_budget(basis),
             ahead: ahead(mean),
             waits: litd_diagnosis::waiting_for_hosts(&mean.marks, &Limits::OF_TRACES),
         };
-        let held = self.state != State::Adjusting && self.state != State::WarmUp;
-        Some(model.propose(gpus, &bounds, knobs, held))
-    }
-
-    /// The most that a cap may rise in one adjustment.
-    fn rise(&self) -> Watts {
-        let configured = self.config.mitigation.max_rise;
-        configured.unwrap_or(self.config.model.max_adjustment)
+        let held = !matches!(self.doing, Doing::Adjusting);
+        let proposal = model.propose(gpus, &bounds, knobs, held);
+        Some(proposal).filter(|proposal| proposal.worthwhile)
     }
 
     fn adjust_by_model(
         &mut self,
+        basis: &mut Basis,
         mean: &Mean,
         proposal: &Proposal,
         gpus: &[GpuReading],
     ) -> Decision {
         let held: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
-        let cpus = self.cpu_targets();
+        let cpus = self.cpu_targets(basis);
         let wanted: Vec<Watts> = proposal.caps.iter().copied().chain(cpus).collect();
-        let caps = self.project(&wanted, gpus, self.rise());
+        let caps = basis.project(&wanted, gpus, rise(basis));
         let moves = (0..held.len()).any(|gpu| caps.watts(gpu) != Some(held[gpu]));
         // A request is not repeated where a driver holds another cap.
-        if !moves || caps == *self.caps() {
-            return self.converge(mean, false, Why::NothingMoves);
+        if !moves || caps == *basis.caps() {
+            return self.converge(basis, mean, false, Why::NothingMoves);
         }
-        if let Some(model) = &mut self.model {
-            model.moved();
+        if let Some(law) = self.model_mut() {
+            law.moved();
         }
         let why = adjusted(mean, &held, &caps);
-        self.adjust_to(caps, why)
+        self.adjust_to(basis, caps, why)
     }
 
     /// An iteration that has become longer than it may since caps changed: back by one
     /// adjustment, with a larger margin; or all the way, where power does harm.
-    fn retreat(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Option<Decision> {
-        let judged = self.since.count();
-        if self.trail.is_empty() || judged > self.judged_for() {
+    fn retreat(&mut self, basis: &mut Basis, mean: &Mean, gpus: &[GpuReading]) -> Option<Decision> {
+        let judged = basis.since().count();
+        if self.trail.is_empty() || judged > basis.judged_for() {
             return None;
         }
-        let slowdown = self.slowdown(judged, CERTAIN)?;
-        let limit = self.config.guard.gpu_red_slowdown;
+        let slowdown = self.slowdown(basis, CERTAIN)?;
+        let limit = basis.config().guard.gpu_red_slowdown;
         if slowdown <= limit || judged < FEWEST {
             return None;
         }
-        if slowdown > limit + HARM || self.retreats >= RETREATS_TO_HOLD {
-            let before = self.baseline.as_ref()?.iteration_time;
-            let after = self.since.mean()?.iteration_time;
+        let retreats = self.model()?.retreats;
+        if slowdown > limit + HARM || retreats >= RETREATS_TO_HOLD {
+            let before = self.baseline.iteration_time;
+            let after = basis.since().mean()?.iteration_time;
             let home = self.home.clone();
-            return Some(self.back_to(&home, gpus, Why::RolledBack { before, after }));
+            return Some(self.back_to(basis, &home, gpus, Why::RolledBack { before, after }));
         }
         let last = self.trail.pop()?;
-        let caps = self.take_back(&last, gpus);
-        self.hold_now(&caps);
-        self.retreats += 1;
-        let model = self.model.as_mut()?;
-        model.be_careful();
-        model.moved();
+        let caps = basis.take_back(&last, gpus);
+        basis.hold_now(&caps);
+        let law = self.model_mut()?;
+        law.retreats += 1;
+        law.model.be_careful();
+        law.moved();
+        let goes_on = law.retreats < RETREATS_TO_HOLD;
         let why = Why::CostsSpeed { slowdown };
-        let decision = match self.state {
-            State::Adjusting if self.retreats < RETREATS_TO_HOLD => self.hold(why),
-            _ => self.converge(mean, false, why),
+        let decision = match self.doing {
+            Doing::Adjusting if goes_on => self.hold(why),
+            _ => self.converge(basis, mean, false, why),
         };
         Some(Decision {
             apply: Some(caps),
             ..decision
         })
     }
+}
 
-    /// By which part an iteration has become longer than in warm-up, less what may be chance: so
-    /// many standard errors of the difference of two means (of medians, a quarter more).
-    pub(super) fn slowdown(&self, judged: u32, errors: f64) -> Option<f64> {
-        let (before, now) = (self.baseline.as_ref()?, self.since.mean()?);
-        let samples =
-            1.0 / f64::from(judged) + 1.0 / f64::from(self.config.calibration.warm_up.max(1));
-        let chance = errors * (before.time_noise / before.iteration_time) * samples.sqrt();
-        Some(now.iteration_time / before.iteration_time - 1.0 - chance)
-    }
+/// Whether power could help. A level node is not excluded: leads are noisier than durations.
+fn may_move(basis: &Basis, diagnosis: &Diagnosis) -> bool {
+    matches!(diagnosis, Diagnosis::Level { .. }) || power_helps(basis, diagnosis)
+}
 
-    /// Kernels don't follow power.
-    fn give_up(&mut self, gpus: &[GpuReading], slope: f64) -> Decision {
-        self.back_to_warm_up(gpus, Why::Contradicted { slope })
-    }
-
-    /// Caps do not what they should, so those after a drift are no better founded than any: back to
-    /// the caps of warm-up, and paused.
-    pub(super) fn back_to_warm_up(&mut self, gpus: &[GpuReading], why: Why) -> Decision {
-        let origin = self.origin.clone();
-        self.back_to(&origin, gpus, why)
-    }
-
-    /// Back to these caps at once, however far, and paused; but no hot GPU's cap rises, not even
-    /// back.
-    pub(super) fn back_to(&mut self, caps: &CapVector, gpus: &[GpuReading], why: Why) -> Decision {
-        let caps = self.take_back(caps, gpus);
-        self.state = State::Rollback;
-        self.hold_now(&caps);
-        self.history.clear();
-        self.trail.clear();
-        Decision {
-            state: self.state,
-            apply: Some(caps),
-            why,
-        }
-    }
+/// The most that a cap may rise in one adjustment.
+fn rise(basis: &Basis) -> Watts {
+    let config = basis.config();
+    let configured = config.mitigation.max_rise;
+    configured.unwrap_or(config.model.max_adjustment)
 }
 
 /// How far ahead each GPU is, from 0 for the straggler to 1 for the first.

@@ -2,7 +2,8 @@
 
 use litd_units::Watts;
 
-use super::Controller;
+use super::basis::Basis;
+use super::steered::{ByLaw, Steered};
 use crate::decision::{Decision, Why};
 use crate::plan::Policy;
 use crate::sample::{GpuReading, Mean};
@@ -25,24 +26,28 @@ const COSTLIER: f64 = 0.002;
 /// After so many samples it is judged.
 const FEWEST: u32 = 9;
 
-impl Controller {
+impl Steered {
     /// A GPU that its power limit holds all the time draws what its cap allows, so its power moves
     /// as its cap did. Where it does not, caps act on another GPU, the wrong way round, or on
     /// nothing, and no law can steer by them: back to the caps of warm-up.
-    pub(super) fn disobeyed(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Option<Decision> {
+    pub(super) fn disobeyed(
+        &mut self,
+        basis: &mut Basis,
+        mean: &Mean,
+        gpus: &[GpuReading],
+    ) -> Option<Decision> {
         let why = self.unexplained(mean, gpus);
         self.disobeyed = why.as_ref().map_or(0, |_| self.disobeyed + 1);
         let why = why?;
         if self.disobeyed < WINDOWS {
             return Some(self.hold(Why::Holding));
         }
-        self.disobeyed = 0;
-        Some(self.back_to_warm_up(gpus, why))
+        Some(self.back_to_warm_up(basis, gpus, why))
     }
 
     /// The GPU whose power has moved most against its cap, where caps don't explain power.
     fn unexplained(&self, mean: &Mean, gpus: &[GpuReading]) -> Option<Why> {
-        let before = self.baseline.as_ref()?;
+        let before = &self.baseline;
         let home = self.home.to_watts();
         let (mut squares, mut moved, mut count) = (0.0, 0.0, 0.0);
         let mut worst: Option<(f64, usize, f64, f64)> = None;
@@ -76,42 +81,40 @@ impl Controller {
     }
 
     /// The bound on the sum of the GPUs' caps: without the CPUs' watts once those have bought too little.
-    pub(super) fn gpu_budget(&self) -> Watts {
-        let budget = self.plan.gpu_budget();
-        match self.frugal {
-            true => budget.min(self.start_sum()),
+    pub(super) fn gpu_budget(&self, basis: &Basis) -> Watts {
+        let budget = basis.plan().gpu_budget();
+        match self.is_frugal {
+            true => budget.min(start_sum(basis)),
             false => budget,
         }
     }
 
     /// The CPUs' limits that go with it.
-    pub(super) fn cpu_targets(&self) -> Vec<Watts> {
-        match self.frugal {
-            true => self
-                .plan
-                .start()
-                .to_watts()
-                .split_off(self.plan.tdp().len()),
-            false => self.plan.cpu_targets().to_vec(),
+    pub(super) fn cpu_targets(&self, basis: &Basis) -> Vec<Watts> {
+        let plan = basis.plan();
+        match self.is_frugal {
+            true => plan.start().to_watts().split_off(plan.tdp().len()),
+            false => plan.cpu_targets().to_vec(),
         }
-    }
-
-    fn start_sum(&self) -> Watts {
-        let start = self.plan.start().to_watts();
-        start.into_iter().take(self.plan.tdp().len()).sum()
     }
 
     /// cpu-slosh gives the GPUs more power for more speed. Where energy times time has become
     /// more than in warm-up the speed was not worth it: all have the caps of warm-up back, and the
     /// law goes on with what they add up to. Prices, where there are any, say
     /// better what speed is worth.
-    pub(super) fn give_back(&mut self, mean: &Mean, gpus: &[GpuReading]) -> Option<Decision> {
-        let judged = self.since.count();
-        let asked = self.plan.policy() == Policy::CpuSlosh && self.config.model.prices.is_none();
-        if !asked || self.frugal || judged < FEWEST || judged > self.judged_for() {
+    pub(super) fn give_back(
+        &mut self,
+        basis: &mut Basis,
+        mean: &Mean,
+        gpus: &[GpuReading],
+    ) -> Option<Decision> {
+        let judged = basis.since().count();
+        let prices = &basis.config().model.prices;
+        let asked = basis.plan().policy() == Policy::CpuSlosh && prices.is_none();
+        if !asked || self.is_frugal || judged < FEWEST || judged > basis.judged_for() {
             return None;
         }
-        let (before, now) = (self.baseline.as_ref()?, self.since.mean()?);
+        let (before, now) = (&self.baseline, basis.since().mean()?);
         let held: Vec<Watts> = gpus.iter().map(|gpu| gpu.cap).collect();
         let power = |mean: &Mean, caps: &[Watts]| -> Watts {
             let drawn = mean.power.iter().zip(caps);
@@ -120,24 +123,24 @@ impl Controller {
         let longer = (now.iteration_time / before.iteration_time).ln();
         let more = (power(mean, &held) / power(before, &self.home.to_watts())).ln();
         let costlier = more + 2.0 * longer;
-        if !(costlier > COSTLIER) || self.sum_is_home(&held) {
+        let is_home = held.iter().copied().sum::<Watts>() <= start_sum(basis);
+        if !(costlier > COSTLIER) || is_home {
             return None;
         }
-        self.frugal = true;
-        let home = self.home.clone();
-        let caps = self.take_back(&home, gpus);
-        if let Some(model) = &mut self.model {
+        self.is_frugal = true;
+        let caps = basis.take_back(&self.home, gpus);
+        if let ByLaw::Model(model) = &mut self.law {
             model.moved();
         }
-        let decision = self.adjust_to(caps, Why::CostsEnergy { costlier });
+        let decision = self.adjust_to(basis, caps, Why::CostsEnergy { costlier });
         // With less power iterations are longer than in the windows before: that is no harm. What
         // they are judged by is warm-up.
-        self.history.clear();
-        self.trail.clear();
+        self.forget_windows();
         Some(decision)
     }
+}
 
-    fn sum_is_home(&self, held: &[Watts]) -> bool {
-        held.iter().copied().sum::<Watts>() <= self.start_sum()
-    }
+fn start_sum(basis: &Basis) -> Watts {
+    let start = basis.plan().start().to_watts();
+    start.into_iter().take(basis.plan().tdp().len()).sum()
 }

@@ -337,3 +337,63 @@ fn lifted(before: &Config, after: &Config) -> Vec<&'static str> {
     let gone = both.filter(|((_, was), (_, is))| *was && !is);
     gone.map(|((key, _), _)| key).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stand::Stand;
+
+    fn budget(watts: f64) -> Command {
+        let watts = Some(Watts(watts));
+        Command::SetBudget { watts }
+    }
+
+    fn policy(name: &str) -> Command {
+        let policy = name.to_owned();
+        Command::SetPolicy { policy }
+    }
+
+    #[test]
+    fn a_budget_that_cant_be_kept_is_refused_and_the_one_before_stays() {
+        let mut node = Stand::new(Config::default(), &[600.0, 600.0]);
+        node.pass(3);
+        node.command(budget(800.0)).unwrap();
+        // Two floors of 200 W.
+        for wrong in [399.0, 0.0, f64::NAN] {
+            assert!(node.command(budget(wrong)).is_err(), "{wrong}");
+        }
+        node.pass(2);
+        assert_eq!(node.core.set_budget(), Some(Watts(800.0)));
+        assert_eq!(node.caps(), [400.0, 400.0]);
+    }
+
+    #[test]
+    fn a_policy_is_taken_by_its_name_and_only_where_caps_may_be_moved() {
+        let mut node = Stand::new(Config::default(), &[600.0]);
+        assert!(node.command(policy("gpu-blue")).is_err());
+        // The mode is observe.
+        assert!(node.command(policy("gpu-realloc")).is_err());
+        let mode = Mode::Steer;
+        node.core.config = Config {
+            mode,
+            ..Config::default()
+        };
+        node.command(policy("gpu-realloc")).unwrap();
+        assert_eq!(node.core.policy(), Policy::GpuRealloc);
+    }
+
+    #[test]
+    fn a_lower_budget_of_the_file_takes_the_place_of_a_commands_and_a_higher_one_does_not() {
+        let mut node = Stand::new(Config::default(), &[600.0, 600.0]);
+        node.pass(3);
+        node.command(budget(800.0)).unwrap();
+        let reload = |node: &mut Stand, watts: f64| {
+            let mut config = Config::default();
+            config.caps.budget = Some(Watts(watts));
+            node.tell(crate::Event::Reloaded(Box::new(config)));
+            node.core.set_budget()
+        };
+        assert_eq!(reload(&mut node, 1000.0), Some(Watts(800.0)));
+        assert_eq!(reload(&mut node, 600.0), Some(Watts(600.0)));
+    }
+}

@@ -156,3 +156,43 @@ impl<S: Store> Core<S> {
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stand::{Stand, address};
+    use crate::{Config, Event};
+
+    /// litd is to leave 900 W behind on two GPUs that were found at 600 W, and stops; these refuse every write.
+    fn stopped(refuse: Vec<usize>) -> Stand {
+        let mut config = Config::default();
+        config.caps.safe_budget = Some(Watts(900.0));
+        config.caps.on_exit = crate::config::OnExit::Hold;
+        let mut node = Stand::new(config, &[600.0, 600.0]);
+        node.core.authority.set_budget(Some(Watts(1200.0)));
+        node.refuse = refuse;
+        node.pass(3);
+        node.tell(Event::Stop);
+        node.pass(20);
+        node
+    }
+
+    #[test]
+    fn what_litd_leaves_behind_is_within_the_safe_budget_and_in_the_journal() {
+        let node = stopped(Vec::new());
+        assert_eq!(node.caps(), [450.0, 450.0]);
+        assert_eq!(node.core.above_on_exit(), None);
+        assert_eq!(node.core.held_on_exit(), [address(0), address(1)]);
+    }
+
+    #[test]
+    fn others_make_room_for_a_gpu_that_takes_no_cap_and_what_cant_be_kept_is_told() {
+        let node = stopped(vec![1]);
+        assert!(node.caps()[0] <= 300.0 && node.caps()[1] == 600.0);
+        assert_eq!(node.core.above_on_exit(), None);
+        let node = stopped(vec![0, 1]);
+        let above = node.core.above_on_exit().unwrap();
+        // No less than they hold: once they are not read any more they may have been reset.
+        assert!(above.sum >= Watts(1200.0) && above.safe == Watts(900.0));
+    }
+}

@@ -128,7 +128,7 @@ impl Devices {
 
     /// Whether a device is doing nothing.
     pub fn is_free(&self, device: usize) -> bool {
-        let free = |unit: &Unit| unit.answering.is_free() && !unit.unbelieved.is_suspect();
+        let free = |unit: &Unit| unit.answering.is_free() && !unit.readings.unbelieved.is_suspect();
         self.get(device).is_some_and(free)
     }
 

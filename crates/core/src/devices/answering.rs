@@ -4,6 +4,8 @@
 use litd_power::{Operation, Reply};
 use litd_units::Nanos;
 
+use crate::devices::mending::Trust;
+
 /// The operation that a device is doing.
 #[derive(Debug, Clone, Copy, Default)]
 enum Doing {
@@ -58,6 +60,8 @@ pub(crate) struct Answering {
     refusals: u32,
     /// When a failed write is tried again.
     retry_at: Option<Nanos>,
+    /// How often the device was trusted again after failures.
+    pub trust: Trust,
 }
 
 /// Whether a reply belongs to an operation. Any other reply is a mistake of the shell's.

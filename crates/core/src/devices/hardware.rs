@@ -200,7 +200,7 @@ impl<S: Store> Core<S> {
     /// reading may be wrong.
     fn look_again(&mut self, device: usize, seen: Watts) {
         if let Some(unit) = self.devices.get_mut(device) {
-            unit.unbelieved.hears(seen, self.out.now());
+            unit.readings.unbelieved.hears(seen, self.out.now());
             unit.answering.retries_at(self.out.now() + RETRY);
         }
         self.writer.account_mut().suspect(device, seen);
@@ -235,7 +235,7 @@ impl<S: Store> Core<S> {
             // Every undo goes to this cap, so it takes two readings before it is believed, and two before an undo
             // counts as done.
             (None, Some(entry)) => !matches!(entry.undo(cap), Undo::Write(_)) || !unit.was_read(),
-            (None, None) => !unit.was_read() || unit.unbelieved.is_suspect(),
+            (None, None) => !unit.was_read() || unit.readings.unbelieved.is_suspect(),
         }
     }
 
@@ -358,7 +358,9 @@ impl<S: Store> Core<S> {
         };
         if !unit.device.range.admits(reading.cap) {
             let belies = unit.device.range.is_belied_by(reading.cap);
-            unit.unbelieved.hears_beyond(belies.then_some(reading.cap));
+            unit.readings
+                .unbelieved
+                .hears_beyond(belies.then_some(reading.cap));
             return self.read_impossible(device, reading.cap);
         }
         let now = self.now();
@@ -367,11 +369,11 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
-        let heard = unit.unbelieved.hears(reading.cap, now);
+        let heard = unit.readings.unbelieved.hears(reading.cap, now);
         if moved && heard != Heard::Twice {
             return self.disbelieve(device, reading.cap, heard);
         }
-        unit.unbelieved.settle();
+        unit.readings.unbelieved.settle();
         if !self.writer.account().has_failed(device) {
             unit.answering.has_read();
         }

@@ -70,6 +70,7 @@ impl<S: Store> Core<S> {
         let belied = read && held.is_some_and(|held| !told.admits(held));
         let belied = belied
             || unit
+                .readings
                 .unbelieved
                 .impossible()
                 .is_some_and(|held| !told.admits(held));

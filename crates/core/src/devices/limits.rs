@@ -247,7 +247,7 @@ impl<S: Store> Core<S> {
         let text = format!("rises are cancelled: {why}");
         // For a suspended job status keeps showing why it is suspended.
         if job.control.suspended().is_none() {
-            job.why.clone_from(&text);
+            job.control.says(&text);
         }
         self.note(Note::info(EventKind::State, text).job(name));
     }

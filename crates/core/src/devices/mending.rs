@@ -78,7 +78,7 @@ impl Unit {
             not_in_force,
         };
         if self.standing.fails(failed) {
-            self.trust.fails(now);
+            self.answering.trust.fails(now);
         } else if let Some(failed) = self.standing.failed_mut() {
             failed.not_in_force = not_in_force.or(failed.not_in_force);
         }
@@ -133,14 +133,14 @@ impl<S: Store> Core<S> {
             let now = self.now();
             let is_well = |unit: &Unit| {
                 let is_sure = !self.writer.account().has_failed(device)
-                    && !unit.unbelieved.contradicts_itself();
+                    && !unit.readings.unbelieved.contradicts_itself();
                 is_sure && unit.is_gpu() && self.obeys_again(unit)
             };
             let is_well = self.devices.get(device).is_some_and(is_well);
             let Some(unit) = self.devices.get_mut(device) else {
                 continue;
             };
-            let probation = unit.trust.probation();
+            let probation = unit.answering.trust.probation();
             let Some(failed) = unit.standing.failed_mut() else {
                 continue;
             };
@@ -153,7 +153,7 @@ impl<S: Store> Core<S> {
                 failed.was_unread = false;
             }
             if is_mended || is_over && was_unread {
-                unit.trust.is_trusted_again(now);
+                unit.answering.trust.is_trusted_again(now);
             }
             if is_mended {
                 self.is_mended(device, probation);

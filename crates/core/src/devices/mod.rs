@@ -35,12 +35,10 @@ use crate::devices::answering::Answering;
 use crate::devices::following::Following;
 use crate::devices::hardware::FAILURES;
 use crate::devices::landing::Landing;
-use crate::devices::mending::Trust;
 use crate::devices::range::Range;
 use crate::devices::readings::Readings;
 use crate::devices::resets::Resets;
 use crate::devices::standing::Standing;
-use crate::devices::unbelieved::Unbelieved;
 use crate::devices::usage::Usage;
 use crate::event::Device;
 use crate::undo::by_hand::ByHand;
@@ -64,14 +62,10 @@ pub(crate) struct Unit {
     pub usage: Usage,
     /// Operations and answers.
     pub answering: Answering,
-    /// How often it was trusted again after failures.
-    pub trust: Trust,
     /// A failed write that may be done late.
     pub landing: Option<Landing>,
     /// Whether its power follows its cap.
     pub following: Following,
-    /// Readings that are not believed yet.
-    pub unbelieved: Unbelieved,
     /// When it was reset.
     pub resets: Resets,
     /// State of its locked clocks.
@@ -95,12 +89,10 @@ impl Unit {
             found: None,
             by_hand: ByHand::default(),
             device,
-            readings: Readings::default(),
+            readings: Readings::first(first.filter(|&cap| range.admits(cap)), impossible),
             standing: Standing::Ours,
             usage: Usage::default(),
             answering: Answering::default(),
-            unbelieved: Unbelieved::first(first.filter(|&cap| range.admits(cap)), impossible),
-            trust: Trust::default(),
             landing: None,
             following: Following::default(),
             resets: Resets::default(),
@@ -285,10 +277,10 @@ mod tests {
         };
         let unit = read(600.0);
         assert!(unit.found.is_none() && !unit.was_read() && !unit.is_ours());
-        assert!(unit.unbelieved.is_suspect());
+        assert!(unit.readings.unbelieved.is_suspect());
         // Nobody can say which of the two is wrong, so nothing is known of the range.
         let unit = read(9000.0);
-        assert!(unit.unbelieved.impossible().is_some());
+        assert!(unit.readings.unbelieved.impossible().is_some());
         assert!(unit.device.range.known().is_none() && unit.is_to_tell());
     }
 

@@ -6,8 +6,9 @@ use litd_units::{Nanos, Watts};
 
 use crate::devices::limits::Window;
 use crate::devices::thermal::Thermal;
+use crate::devices::unbelieved::Unbelieved;
 
-/// The readings of a device that were believed.
+/// The readings of a device.
 #[derive(Debug)]
 pub(crate) struct Readings {
     /// The last reading; `None`: the device was not read since litd started, or counts as unread again.
@@ -18,6 +19,8 @@ pub(crate) struct Readings {
     window: Window,
     /// How long it takes to warm up.
     thermal: Thermal,
+    /// Readings that are not believed yet.
+    pub unbelieved: Unbelieved,
 }
 
 impl Default for Readings {
@@ -28,11 +31,20 @@ impl Default for Readings {
             answered: Nanos(i64::MIN),
             window: Window::default(),
             thermal: Thermal::default(),
+            unbelieved: Unbelieved::default(),
         }
     }
 }
 
 impl Readings {
+    /// The first reading showed this cap, or one that the device can't hold. It counts once a second one agrees.
+    pub fn first(cap: Option<Watts>, impossible: Option<Watts>) -> Self {
+        Self {
+            unbelieved: Unbelieved::first(cap, impossible),
+            ..Self::default()
+        }
+    }
+
     /// The last reading. Until there is one nobody knows who set the device's cap.
     pub fn last(&self) -> Option<Reading> {
         self.last

@@ -215,100 +215,30 @@ impl<S: Store> Core<S> {
 
 #[cfg(test)]
 mod tests {
-    use litd_power::{DeviceKind, Operation, Reading, Reply};
-
     use super::*;
-    use crate::devices::all::tests::device;
-    use crate::{Config, Device, DeviceId, Effect, Event, MemoryStore};
-
-    fn gpu(reading: Reading) -> Device {
-        Device {
-            reading: Some(reading),
-            ..device(DeviceKind::Gpu, "0000:01:00.0")
-        }
-    }
-
-    /// A node of one GPU, which does at once what it is asked.
-    struct Node {
-        core: Core<MemoryStore>,
-        reading: Reading,
-        second: i64,
-    }
-
-    impl Node {
-        fn new() -> Self {
-            let reading = Reading {
-                cap: Watts(700.0),
-                power: Some(Watts(690.0)),
-                ..Reading::default()
-            };
-            let (config, store) = (Config::default(), MemoryStore::default());
-            let core = Core::new(config, vec![gpu(reading)], store, "boot", Nanos(0), 0.0);
-            Self {
-                core: core.unwrap(),
-                reading,
-                second: 0,
-            }
-        }
-
-        fn pass(&mut self, seconds: i64) {
-            for _ in 0..seconds {
-                self.second += 1;
-                let now = Nanos(self.second * 1_000_000_000);
-                self.core.handle(now, Event::Time);
-                loop {
-                    let effects = self.core.effects();
-                    let asked = effects.iter().filter_map(|effect| match effect {
-                        Effect::Device { operation, .. } => Some(*operation),
-                        _ => None,
-                    });
-                    let asked: Vec<Operation> = asked.collect();
-                    if asked.is_empty() {
-                        break;
-                    }
-                    for operation in asked {
-                        let reply = self.does(operation);
-                        let device = DeviceId(0);
-                        self.core.handle(now, Event::Device { device, reply });
-                    }
-                }
-            }
-        }
-
-        fn does(&mut self, operation: Operation) -> Reply {
-            match operation {
-                Operation::Read => Reply::Read(Ok(self.reading)),
-                Operation::Set(cap) => {
-                    self.reading.cap = cap;
-                    Reply::Set(Ok(cap))
-                }
-                Operation::Holders => Reply::Holders(Ok(Vec::new())),
-                other => unreachable!("{other:?}"),
-            }
-        }
-
-        fn has_budget(&mut self, watts: f64) {
-            self.core.authority.set_budget(Some(Watts(watts)));
-            self.pass(2);
-            assert_eq!(self.reading.cap, Watts(watts));
-        }
-    }
+    use crate::Config;
+    use crate::stand::Stand;
 
     /// Raises wait for a GPU that was lowered. A GPU that is back where it was frees no watts, and no raise is
     /// cancelled when its sensor falls silent then.
     #[test]
     fn nobody_waits_for_a_gpu_that_was_raised_again() {
-        let mut node = Node::new();
+        let mut node = Stand::new(Config::default(), &[700.0]);
+        let has_budget = |node: &mut Stand, watts: f64| {
+            node.core.authority.set_budget(Some(Watts(watts)));
+            node.pass(2);
+            assert_eq!(node.caps(), [watts]);
+        };
         node.pass(5);
-        node.reading.power = Some(Watts(590.0));
-        node.has_budget(600.0);
-        node.has_budget(500.0);
-        node.reading.power = None;
-        node.has_budget(600.0);
+        node.gpus[0].power = Some(Watts(590.0));
+        has_budget(&mut node, 600.0);
+        has_budget(&mut node, 500.0);
+        node.gpus[0].power = None;
+        has_budget(&mut node, 600.0);
         node.pass(node.core.config.caps.follow_seconds as i64 + 5);
         assert_eq!(node.core.unfollowed(), None);
         // A GPU that stays low is waited for for a while only, and that is logged.
-        node.has_budget(500.0);
+        has_budget(&mut node, 500.0);
         node.pass(node.core.config.caps.follow_seconds as i64 + 5);
         assert!(node.core.unfollowed().is_some());
     }

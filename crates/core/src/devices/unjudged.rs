@@ -68,8 +68,8 @@ impl<S: Store> Core<S> {
     /// Whether a device's last reading is not believed and no other reading will soon decide: it contradicts the
     /// one before, or none has come since.
     fn is_incredible(&self, unit: &Unit) -> bool {
-        let since = unit.unbelieved.since();
-        unit.unbelieved.contradicts_itself()
+        let since = unit.readings.unbelieved.since();
+        unit.readings.unbelieved.contradicts_itself()
             || since.is_some_and(|since| self.now() >= since + SLOW)
     }
 
@@ -98,7 +98,9 @@ impl<S: Store> Core<S> {
         // Without any known range no watts are left to others.
         let bound = bound.unwrap_or(Range::NEVER_TOLD.unjudged().unwrap_or_default());
         let read = unit.readings.cap();
-        let read = [read, unit.unbelieved.impossible()].into_iter().flatten();
+        let read = [read, unit.readings.unbelieved.impossible()]
+            .into_iter()
+            .flatten();
         read.fold(bound, Watts::max)
     }
 

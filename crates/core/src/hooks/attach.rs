@@ -184,10 +184,10 @@ impl<S: Store> Core<S> {
     /// keeps its name until it ends, and taking a name first keeps nobody else out.
     fn own_name(&self, uid: u32, home: Option<&Home>, name: &str) -> Option<String> {
         let own = of_user(uid, name);
-        let has_own = |job: &Job| job.uid == uid && job.home.as_ref() == home;
+        let has_own = |job: &Job| job.whose.uid == uid && job.whose.home.as_ref() == home;
         let called = |name: &str| self.jobs.values().find(|job| job.whole() == name);
         let is_own = match called(name) {
-            Some(job) => job.uid != uid,
+            Some(job) => job.whose.uid != uid,
             None => called(&own).is_some_and(has_own),
         };
         is_own.then_some(own)
@@ -200,7 +200,10 @@ impl<S: Store> Core<S> {
         let owner = unit.and_then(|unit| unit.usage.job());
         if let Some(owner) = owner.filter(|&owner| owner != hello.job) {
             // A user is not shown the name of another user's job.
-            let theirs = self.jobs.get(owner).is_some_and(|job| job.uid != peer.uid);
+            let theirs = self
+                .jobs
+                .get(owner)
+                .is_some_and(|job| job.whose.uid != peer.uid);
             let owner = if theirs { "another user" } else { owner };
             return Err(taken(format!(
                 "GPU {} is used by {owner} already",
@@ -210,7 +213,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(&hello.job) else {
             return Ok(());
         };
-        if job.uid != peer.uid {
+        if job.whose.uid != peer.uid {
             let reason = "a job of this name runs under another user";
             let no = No::new(RefusalCode::OtherUser, "other_user", reason);
             return Err(no.for_now());

@@ -192,7 +192,7 @@ impl<S: Store> Core<S> {
             }
             Err(LeftOut::Unaligned(why)) => {
                 self.out.refuse("unaligned");
-                job.why = format!("sample left out: {why}");
+                job.control.says(&format!("sample left out: {why}"));
             }
         }
         if job.samples.measured().is_some() {
@@ -236,14 +236,14 @@ impl<S: Store> Core<S> {
 
     /// Part of a sample is left out: counted each time, logged at a limited rate.
     fn left_out(&mut self, name: &str, label: &'static str, why: String) {
-        let user = self.jobs.get(name).map(|job| job.uid);
+        let user = self.jobs.get(name).map(|job| job.whose.uid);
         let note = || {
             let note = Note::warning(EventKind::Job, why.clone());
             note.job(name).user(user, self.hooks.owners())
         };
         self.out.refuse_noted(label, note);
         if let Some(job) = self.jobs.get_mut(name) {
-            job.why = why;
+            job.control.says(&why);
         }
     }
 

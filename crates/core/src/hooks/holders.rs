@@ -47,9 +47,10 @@ fn users_of(holders: &[Holder], job: Option<&Job>) -> BTreeSet<Tenant> {
     let user = |it: &Holder| Tenant::of(it.uid, Home::of(&it.cgroup).as_ref());
     let mut users: BTreeSet<Tenant> = holders.iter().map(user).collect();
     // For a job outside pods only the user is known: it may run in litd's own pod, too.
-    let is_seen = |job: &&Job| job.home.is_none() && holders.iter().any(|it| it.uid == job.uid);
+    let is_seen =
+        |job: &&Job| job.whose.home.is_none() && holders.iter().any(|it| it.uid == job.whose.uid);
     let unseen = job.filter(|job| !is_seen(job));
-    users.extend(unseen.map(|job| Tenant::of(job.uid, job.home.as_ref())));
+    users.extend(unseen.map(|job| Tenant::of(job.whose.uid, job.whose.home.as_ref())));
     users
 }
 

@@ -71,6 +71,6 @@ impl Hooks {
 
     /// The tenant that owns a job.
     pub fn tenant_of(&self, job: &Job) -> Tenant {
-        self.tenant(job.uid, job.home.as_ref())
+        self.tenant(job.whose.uid, job.whose.home.as_ref())
     }
 }

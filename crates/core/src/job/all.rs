@@ -86,7 +86,7 @@ impl Jobs {
     /// The note with the user whose job it is about, who has caused it unless the note says otherwise.
     pub fn blame(&self, note: Note, owners: &Owners) -> Note {
         let job = note.job_of_unknown_user().and_then(|job| self.get(job));
-        match job.map(|job| job.uid) {
+        match job.map(|job| job.whose.uid) {
             Some(uid) => note.user(uid, owners),
             None => note,
         }
@@ -173,11 +173,11 @@ mod tests {
     #[test]
     fn a_job_that_is_joined_again_goes_on() {
         let mut jobs = jobs(&["b", "a"]);
-        jobs.get_mut("a").unwrap().why = "known".to_owned();
+        jobs.get_mut("a").unwrap().control.says("known");
         let again = jobs.joined("a", || unreachable!());
-        assert_eq!(again.why, "known");
+        assert_eq!(again.control.why(), "known");
         assert_eq!(jobs.names(), ["a", "b"]);
-        assert_eq!(jobs.that(|job| job.why.is_empty()), ["b"]);
+        assert_eq!(jobs.that(|job| job.control.why().is_empty()), ["b"]);
         assert!(jobs.with_a_loop().is_empty());
     }
 

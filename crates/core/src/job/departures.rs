@@ -108,6 +108,6 @@ impl<S: Store> Core<S> {
             self.hooks.close(id, &mut self.out);
         }
         let note = Note::info(EventKind::Job, format!("ended: {why}"));
-        self.note(note.job(name).user(job.uid, self.hooks.owners()));
+        self.note(note.job(name).user(job.whose.uid, self.hooks.owners()));
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct JobLoop {
     started: bool,
     /// How often caps were changed, over all plans.
     adjustments: u32,
+    /// Its last message.
+    why: String,
 }
 
 impl JobLoop {
@@ -104,6 +106,16 @@ impl JobLoop {
     /// How often caps were changed, over all plans.
     pub fn adjustments(&self) -> u32 {
         self.adjustments
+    }
+
+    /// Why it is in its state, by its last message.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Its last message is this from now on.
+    pub fn says(&mut self, why: &str) {
+        why.clone_into(&mut self.why);
     }
 
     /// Whether it may look for learned caps: once for each plan.

@@ -53,7 +53,7 @@ impl<S: Store> Core<S> {
         let names_none = addresses.is_empty();
         let since = self.out.unix_seconds();
         let announced = &mut self.condition.announced;
-        let homes = || self.jobs.values().filter_map(|job| job.home.as_ref());
+        let homes = || self.jobs.values().filter_map(|job| job.whose.home.as_ref());
         let is_here = |id: &str| homes().any(|home| home.belongs_to(id));
         let begun = announced.begins(id, addresses, opt_out, since, is_here);
         let Beginning {
@@ -113,7 +113,7 @@ impl<S: Store> Core<S> {
     /// The scheduler's job of a process, by its control groups or as its hook was told to be in.
     fn home_of(&self, holder: &Holder) -> Option<Home> {
         let is_its = |job: &&Job| job.ranks.iter().any(|(_, rank)| rank.pid() == holder.pid);
-        let told = || self.jobs.values().find(is_its)?.home.clone();
+        let told = || self.jobs.values().find(is_its)?.whose.home.clone();
         Home::of(&holder.cgroup).or_else(told)
     }
 
@@ -125,7 +125,7 @@ impl<S: Store> Core<S> {
         let known = begun.is_some();
         let named = begun.iter().flatten();
         devices.extend(named.filter_map(|address| self.devices.called(address)));
-        let over = self.jobs.values().filter(|job| match &job.home {
+        let over = self.jobs.values().filter(|job| match &job.whose.home {
             Some(home) => home.belongs_to(id),
             // A job without a scheduler's id is ended if all its GPUs are among those that the scheduler calls
             // free.
@@ -199,7 +199,7 @@ impl<S: Store> Core<S> {
     }
 
     fn has_opted_out(&self, job: &Job) -> bool {
-        let home = job.home.as_ref();
+        let home = job.whose.home.as_ref();
         home.is_some_and(|home| self.condition.announced.has_opted_out(home))
     }
 

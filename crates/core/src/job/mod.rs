@@ -39,15 +39,31 @@ pub(crate) use samples::{LeftOut, Measured};
 use samples::{Part, Samples};
 use watch::Watch;
 
+/// Whose a job is.
+#[derive(Debug)]
+pub(crate) struct Whose {
+    /// The user whose processes its ranks are.
+    pub uid: u32,
+    /// The scheduler's job.
+    pub home: Option<Home>,
+}
+
+/// What trials do with a job's devices.
+#[derive(Debug, Default)]
+pub(crate) struct OnTrial {
+    /// Set while a trial decides what its devices hold; its loop rests meanwhile.
+    pub lab: Option<Lab>,
+    /// The job's hold-out.
+    pub held_out: HeldOut,
+}
+
 /// A job.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// The job's name: what its scheduler calls it, and then what its hooks say.
     pub name: String,
-    /// The user whose processes its ranks are.
-    pub uid: u32,
-    /// The scheduler's job.
-    pub home: Option<Home>,
+    /// Whose it is.
+    pub whose: Whose,
     /// Whether this node waits for other nodes.
     pub elsewhere: Elsewhere,
     /// Its ranks on this node.
@@ -56,16 +72,12 @@ pub(crate) struct Job {
     pub samples: Samples,
     /// The job's loop, once all ranks were here.
     pub control: JobLoop,
-    /// The loop's last message.
-    pub why: String,
     /// Whether its last caps have taken effect.
     pub settling: Settling,
     /// Whether anything was heard of it of late.
     pub hearing: Hearing,
-    /// Set while a trial decides what its devices hold; its loop rests meanwhile.
-    pub lab: Option<Lab>,
-    /// The job's hold-out.
-    pub held_out: HeldOut,
+    /// What a trial, or its hold-out, does with its devices.
+    pub trial: OnTrial,
     /// The directive last sent to its hooks.
     pub directive: Directive,
     /// Iteration times.
@@ -79,17 +91,14 @@ impl Job {
     pub fn new(hello: &Hello, uid: u32, home: Option<Home>, gpus: usize, now: Nanos) -> Self {
         Self {
             name: hello.job.clone(),
-            uid,
-            home,
+            whose: Whose { uid, home },
             elsewhere: Elsewhere::default(),
             ranks: Roster::new(hello),
             samples: Samples::new(gpus),
             control: JobLoop::default(),
-            why: String::new(),
             settling: Settling::default(),
             hearing: Hearing::Fresh(now),
-            lab: None,
-            held_out: HeldOut::default(),
+            trial: OnTrial::default(),
             directive: Directive::default(),
             ticks: Ticks::default(),
             watch: Watch::default(),
@@ -191,7 +200,7 @@ impl Job {
     /// Forgets what was measured under other conditions.
     pub fn start_over(&mut self) {
         self.samples.forget();
-        self.lab = None;
+        self.trial.lab = None;
         self.watch.forget();
         self.ticks.forget_reference();
     }

@@ -31,7 +31,7 @@ impl<S: Store> Core<S> {
         if let Some(job) = self.jobs.get_mut(name) {
             job.control.ends();
             job.start_over();
-            job.why = "ranks of this node are missing".to_owned();
+            job.control.says("ranks of this node are missing");
             let note = Note::info(EventKind::Job, "ranks are missing: caps are restored").job(name);
             self.note(note);
         }
@@ -65,7 +65,7 @@ impl<S: Store> Core<S> {
         job.control.suspend(obstacle.clone());
         if let Some(why) = obstacle {
             job.samples.show_nothing();
-            job.why.clone_from(&why);
+            job.control.says(&why);
             let text = match job.control.ask().is_some() {
                 true => format!("not steered any more, its other devices keep their caps: {why}"),
                 false => format!("not steered any more: {why}"),
@@ -83,7 +83,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        job.why = "nothing was heard of it for too long".to_owned();
+        job.control.says("nothing was heard of it for too long");
         if !hold {
             job.control.asks_for_nothing();
         }
@@ -231,11 +231,11 @@ impl<S: Store> Core<S> {
             }
         };
         // A suspended job was told why, and status keeps showing it.
-        if let Some(why) = job.control.suspended() {
-            job.why = why.to_owned();
+        if let Some(why) = job.control.suspended().map(str::to_owned) {
+            job.control.says(&why);
             return self.tell_hooks(name);
         }
-        job.why.clone_from(&text);
+        job.control.says(&text);
         let note = match warning {
             true => Note::warning(EventKind::State, text),
             false => Note::info(EventKind::State, text),
@@ -271,7 +271,7 @@ impl<S: Store> Core<S> {
         let usable = still
             && !job.hearing.is_stale()
             && job.control.suspended().is_none()
-            && job.lab.is_none();
+            && job.trial.lab.is_none();
         let stopped = self.raises_stopped().filter(|_| job.is_steered());
         let Measured {
             iteration,
@@ -321,7 +321,8 @@ impl<S: Store> Core<S> {
         if in_warm_up && job.watch.is_warming(&heat, most) {
             job.control.warms_up_again();
             job.watch.warms_up_again(heat);
-            "warm-up again: the GPUs are still warming up".clone_into(&mut job.why);
+            job.control
+                .says("warm-up again: the GPUs are still warming up");
         }
         let Some((before, decision, adjusted)) = job.control.step(&sample) else {
             return;
@@ -385,7 +386,7 @@ impl<S: Store> Core<S> {
         let text = decision.why.told(called);
         // The job's status keeps the last message that is more than "collecting".
         if !matches!(decision.why, Why::Collecting { .. }) {
-            job.why.clone_from(&text);
+            job.control.says(&text);
         }
         let state = decision.state;
         let settled = state == State::Converged && before != State::Converged;
@@ -436,7 +437,10 @@ impl<S: Store> Core<S> {
             return;
         };
         let slower = job.ticks.drift(sampling.recheck_iteration_share);
-        if job.state() != Some(State::Converged) || job.watch.looks_closer() || job.lab.is_some() {
+        if job.state() != Some(State::Converged)
+            || job.watch.looks_closer()
+            || job.trial.lab.is_some()
+        {
             return;
         }
         let hotter = job.watch.has_changed(&heat, sampling.recheck_temperature);

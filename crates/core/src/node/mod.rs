@@ -3,7 +3,10 @@
 //!
 //! The BMC's readings may be late, wrong or absent at any time, and nothing waits for them.
 
+mod counted;
 pub(crate) mod last_minute;
+mod limit;
+mod reserve;
 pub(crate) mod rivals;
 pub(crate) mod supply;
 
@@ -17,7 +20,10 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::event::NodeReading;
 use crate::journal::Entry;
-use crate::node::last_minute::{Counter, Drawing, LastMinute};
+use crate::node::counted::Counted;
+use crate::node::last_minute::{Counter, Drawing};
+use crate::node::limit::BmcLimit;
+use crate::node::reserve::Reserve;
 use crate::node::supply::{News, Supply};
 use crate::plan::socket_part;
 use crate::record::Note;
@@ -26,56 +32,12 @@ use crate::store::Store;
 /// A reading that is older says nothing about now.
 const STALE: Nanos = Nanos(30_000_000_000);
 
-/// How many readings the reserve takes: five minutes' worth, one every five seconds.
-const READINGS: u64 = 60;
-
 /// How long a node's budget may wait for its reserve to be measured before a warning is logged.
 const UNBOUND: Nanos = Nanos(600_000_000_000);
-
-/// Bucket width of the histogram, in watts.
-const STEP: Watts = Watts(5.0);
 
 /// The GPUs' budget follows the watts left to them at once when those shrink, and only after they have grown by
 /// this much: each change makes loops plan anew.
 const UP: Watts = Watts(200.0);
-
-/// A limit of the BMC's comes into force only if the node draws at most this multiple of it.
-const EXCEEDED: f64 = 1.2;
-
-/// A limit that the node exceeds by more is in force all the same once it has been told for so long.
-const INSISTED: Nanos = Nanos(60_000_000_000);
-
-/// The most sources of limits.
-const SOURCES: usize = 8;
-
-/// How often a value was seen.
-#[derive(Debug, Clone, Default)]
-struct Counted {
-    steps: BTreeMap<i64, u64>,
-    count: u64,
-}
-
-impl Counted {
-    fn add(&mut self, value: f64) {
-        if value.is_finite() {
-            // Bounded: readings are below 100 kW.
-            let step = (value / STEP.0).ceil().clamp(0.0, 20_000.0) as i64;
-            *self.steps.entry(step).or_default() += 1;
-            self.count += 1;
-        }
-    }
-
-    /// The 99.9th percentile; of less than a thousand values, the largest.
-    fn p999(&self) -> Option<f64> {
-        let above = self.count / 1000;
-        let mut seen = 0;
-        let step = self.steps.iter().rev().find_map(|(&step, &count)| {
-            seen += count;
-            (seen > above).then_some(step)
-        });
-        step.map(|step| step as f64 * STEP.0)
-    }
-}
 
 /// Peak and ramp of the node's power.
 #[derive(Debug, Clone, Default)]
@@ -94,53 +56,15 @@ impl Swings {
     }
 }
 
-/// Power of all other parts than GPUs and CPUs, as the BMC's readings tell.
-#[derive(Debug, Default)]
-struct Rest {
-    seen: Counted,
-    last: Option<Watts>,
-}
-
-impl Rest {
-    /// Takes in what one reading tells. The lesser of two successive values counts: a single wrong one takes nothing
-    /// from the GPUs.
-    fn hear(&mut self, rest: Watts) {
-        if let Some(last) = self.last.replace(rest) {
-            self.seen.add(rest.min(last).0);
-        }
-    }
-
-    fn known(&self) -> Option<Watts> {
-        let known = self.seen.count >= READINGS;
-        self.shown().filter(|_| known)
-    }
-
-    /// What the readings so far show, however few they are.
-    fn shown(&self) -> Option<Watts> {
-        self.seen.p999().map(Watts)
-    }
-}
-
 /// State of the node's power.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
     last: Option<(NodeReading, Nanos)>,
-    /// Power of all other parts than GPUs and CPUs, while those draw about as much as in the minute before.
-    rest: Rest,
-    /// What that power is at least, by all readings.
-    least: Rest,
-    /// The same while less than a minute of the devices' power is known, where they draw all that they may.
-    first: Rest,
-    /// The most that all devices may have drawn since shortly before litd was started.
-    may_draw: Watts,
-    /// What GPUs and CPU sockets drew of late.
-    drawn: LastMinute,
+    reserve: Reserve,
     before: Swings,
     steered: Swings,
     /// The BMC's limit.
     limit: BmcLimit,
-    /// What the power of other parts was at least, as an earlier litd of this boot saw it.
-    recalled_least: Option<Watts>,
     /// The GPUs' part of the node's budget, or their floors where those are more.
     bound: Option<Watts>,
     /// What each CPU socket took of that when all of them were known last.
@@ -157,114 +81,6 @@ impl Node {
     /// The GPUs' part of the node's budget, if known.
     pub fn bound(&self) -> Option<Watts> {
         self.bound
-    }
-}
-
-/// A source that tells a limit which the node far exceeds.
-#[derive(Debug)]
-struct Insister {
-    source: String,
-    /// Since when each of its readings has had such a limit.
-    since: Nanos,
-    /// When its last reading came.
-    heard: Nanos,
-}
-
-/// The limits on the node that its BMC and other sources tell. One reading may be wrong in either direction, so a
-/// limit moves only as far as two successive readings of one source agree. No source lifts another's limit: the
-/// least counts.
-#[derive(Debug, Default)]
-struct BmcLimit {
-    of: BTreeMap<String, Told>,
-    /// A source that tells a limit which the node far exceeds.
-    insists: Option<Insister>,
-}
-
-/// The limit of one source.
-#[derive(Debug, Clone, Copy)]
-struct Told {
-    /// The last value. For a node without a limit it is infinite.
-    last: Watts,
-    in_force: Watts,
-}
-
-impl Told {
-    const NONE: Watts = Watts(f64::INFINITY);
-    const NOTHING: Self = Self {
-        last: Self::NONE,
-        in_force: Self::NONE,
-    };
-
-    fn hear(&mut self, told: Watts) {
-        let before = std::mem::replace(&mut self.last, told);
-        self.in_force = self.in_force.max(before.min(told)).min(before.max(told));
-    }
-}
-
-impl BmcLimit {
-    /// Takes in a reading. A limit that the node far exceeds may be a mistake. It counts only from a source whose
-    /// limit is in force already (then that one was lowered, and the node is to follow), or once it has been told
-    /// for [`INSISTED`] (then it came in an emergency, or before litd was started).
-    fn hear(&mut self, reading: &NodeReading, now: Nanos) {
-        let source = &reading.source;
-        let known = self
-            .of
-            .get(source)
-            .is_some_and(|it| it.in_force < Told::NONE);
-        let enforced = |cap: &Watts| reading.power.is_none_or(|power| power <= *cap * EXCEEDED);
-        let exceeded = reading.cap.is_some_and(|cap| !enforced(&cap));
-        let mine = |it: &Insister| it.source == *source;
-        // A source that has fallen silent loses its turn, and would begin anew.
-        let before = self.insists.take().filter(|it| now < it.heard + STALE);
-        self.insists = match before {
-            Some(it) if !mine(&it) => Some(it),
-            // A short dip of the node's power does not end it.
-            before if exceeded || before.is_some() && reading.cap.is_some() => Some(Insister {
-                source: source.clone(),
-                since: before.map_or(now, |it| it.since),
-                heard: now,
-            }),
-            _ => None,
-        };
-        let mine = self.insists.as_ref().filter(|it| mine(it));
-        let insisted = mine.is_some_and(|it| now >= it.since + INSISTED);
-        let cap = reading.cap.filter(|cap| known || insisted || enforced(cap));
-        let is_new = !self.of.contains_key(source);
-        if is_new && (cap.is_none() || self.of.len() >= SOURCES) {
-            return;
-        }
-        let told = self.of.entry(source.clone()).or_insert(Told::NOTHING);
-        told.hear(cap.unwrap_or(Told::NONE));
-        self.of
-            .retain(|_, it| it.in_force < Told::NONE || it.last < Told::NONE);
-    }
-
-    /// The limits that were in force when an earlier litd of this boot ended: each counts until its source tells
-    /// another one, twice in a row.
-    fn recall(&mut self, limits: &BTreeMap<String, Watts>) {
-        let each = limits.iter().take(SOURCES);
-        self.of = each
-            .map(|(source, &limit)| {
-                let told = Told {
-                    last: limit,
-                    in_force: limit,
-                };
-                (source.clone(), told)
-            })
-            .collect();
-    }
-
-    /// The limits in force, by source.
-    fn all_in_force(&self) -> BTreeMap<String, Watts> {
-        let each = self.of.iter().filter(|(_, it)| it.in_force < Told::NONE);
-        each.map(|(source, it)| (source.clone(), it.in_force))
-            .collect()
-    }
-
-    /// The limit that counts, if there is one.
-    fn in_force(&self) -> Option<Watts> {
-        let each = self.of.values().map(|it| it.in_force);
-        each.filter(|it| *it < Told::NONE).reduce(Watts::min)
     }
 }
 
@@ -292,19 +108,8 @@ impl<S: Store> Core<S> {
                 swings.ramp.add(ramp);
             }
         }
-        match (reading.power, node.drawn.most(now)) {
-            (Some(power), Some(most)) => {
-                let rest = (power - most.power).max(Watts::ZERO);
-                node.least.hear(rest);
-                if most.is_near {
-                    node.rest.hear(rest);
-                }
-            }
-            (Some(power), None) => {
-                node.may_draw = node.may_draw.max(may_draw);
-                node.first.hear((power - node.may_draw).max(Watts::ZERO));
-            }
-            (None, _) => {}
+        if let Some(power) = reading.power {
+            node.reserve.hears(power, may_draw, now);
         }
         node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
@@ -365,7 +170,7 @@ impl<S: Store> Core<S> {
     /// Once a second, and at each reading of the BMC: updates limit, alarm and budget.
     pub(crate) fn check_node(&mut self) {
         let drawings = self.drawings();
-        self.node.drawn.add(&drawings, self.now());
+        self.node.reserve.draws(&drawings, self.now());
         match self.node.supply.news(self.now()) {
             Some(News::Short(why)) => {
                 let text = format!("the node is short of power, no cap of it rises: {why}");
@@ -422,20 +227,17 @@ impl<S: Store> Core<S> {
 
     /// What that power is at least, as readings have shown since the node has booted.
     fn least_reserve(&self) -> Option<Watts> {
-        let node = &self.node;
-        let shown = node.least.shown().or_else(|| node.first.shown());
-        let each = [shown, node.recalled_least];
-        each.into_iter().flatten().reduce(Watts::max)
+        self.node.reserve.least()
     }
 
     /// That power as measured, by this litd or by one before it since the node has booted.
     fn measured_reserve(&self) -> Option<Watts> {
-        self.node.rest.known().or(self.condition.reserve)
+        self.node.reserve.measured().or(self.condition.reserve)
     }
 
     /// Keeps the measured power for the next start.
     fn keep_reserve(&mut self) {
-        let measured = self.node.rest.known();
+        let measured = self.node.reserve.measured();
         if measured.is_some() && measured != self.condition.reserve {
             self.condition.reserve = measured;
             self.save_condition();
@@ -457,7 +259,7 @@ impl<S: Store> Core<S> {
 
     /// At a start: the limits that were in force when an earlier litd of this boot ended without being stopped.
     pub(crate) fn recall_limits(&mut self) {
-        self.node.recalled_least = self.condition.least;
+        self.node.reserve.recall(self.condition.least);
         self.node.limit.recall(&self.condition.limits);
         for (source, limit) in self.condition.limits.clone() {
             let text = format!(
@@ -653,25 +455,6 @@ fn plausible(mut reading: NodeReading) -> NodeReading {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_in_a_thousand_is_above() {
-        let mut counted = Counted::default();
-        assert_eq!(counted.p999(), None);
-        for _ in 0..999 {
-            counted.add(500.0);
-        }
-        counted.add(900.0);
-        // Of a thousand values the largest may be above.
-        assert_eq!(counted.p999(), Some(500.0));
-        counted.add(901.0);
-        assert_eq!(counted.p999(), Some(900.0));
-        let mut few = Counted::default();
-        for value in [3.0, 812.0, f64::NAN, f64::INFINITY, -5.0] {
-            few.add(value);
-        }
-        assert_eq!((few.p999(), few.count), (Some(815.0), 3));
-    }
-
     fn told(source: &str, power: f64, cap: Option<f64>) -> NodeReading {
         plausible(NodeReading {
             source: source.to_owned(),
@@ -679,69 +462,6 @@ mod tests {
             cap: cap.map(Watts),
             ..NodeReading::default()
         })
-    }
-
-    #[test]
-    fn a_limit_that_the_node_far_exceeds_counts_once_it_has_been_told_for_a_minute() {
-        let mut limit = BmcLimit::default();
-        let mut hear = |second: i64, cap: Option<f64>| {
-            limit.hear(&told("redfish", 7000.0, cap), Nanos(second * 1_000_000_000));
-            limit.in_force()
-        };
-        for second in (0..60).step_by(5) {
-            assert_eq!(hear(second, Some(5000.0)), None);
-        }
-        // A reading without it, and it begins anew.
-        assert_eq!(hear(60, None), None);
-        for second in (65..125).step_by(5) {
-            assert_eq!(hear(second, Some(5000.0)), None);
-        }
-        hear(125, Some(5000.0));
-        assert_eq!(hear(130, Some(5000.0)), Some(Watts(5000.0)));
-    }
-
-    #[test]
-    fn a_limit_moves_only_as_far_as_two_readings_in_a_row_agree() {
-        let mut limit = BmcLimit::default();
-        let mut hear = |source: &str, power: f64, cap: Option<f64>| {
-            limit.hear(&told(source, power, cap), Nanos(0));
-            limit.in_force()
-        };
-        assert_eq!(hear("redfish", 5000.0, Some(6000.0)), None);
-        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(6000.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
-        // A source that knows of no limit does not lift another's.
-        assert_eq!(hear("ipmi", 5000.0, None), Some(Watts(5500.0)));
-        assert_eq!(hear("ipmi", 5000.0, None), Some(Watts(5500.0)));
-        // A single wrong reading neither lifts nor raises the limit, nor does a single wrong power.
-        assert_eq!(hear("redfish", 5000.0, None), Some(Watts(5500.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(9000.0)), Some(Watts(5500.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
-        assert_eq!(hear("redfish", 50_000.0, Some(5500.0)), Some(Watts(5500.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(5500.0)), Some(Watts(5500.0)));
-        // Two successive readings do.
-        assert_eq!(hear("redfish", 5000.0, Some(7000.0)), Some(Watts(5500.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(6500.0)), Some(Watts(6500.0)));
-        assert_eq!(hear("redfish", 5000.0, None), Some(Watts(6500.0)));
-        assert_eq!(hear("redfish", 5000.0, None), None);
-        // A limit that is lowered far below the node's power still counts.
-        hear("redfish", 5000.0, Some(6500.0));
-        assert_eq!(hear("redfish", 5000.0, Some(6000.0)), Some(Watts(6500.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(6000.0)));
-        assert_eq!(hear("redfish", 5000.0, Some(4000.0)), Some(Watts(4000.0)));
-        assert_eq!(hear("ipmi", 5000.0, Some(400.0)), Some(Watts(4000.0)));
-        // A source with a higher limit does not lift it, and its own limit is lifted by itself.
-        hear("acpi", 5000.0, Some(9000.0));
-        assert_eq!(hear("acpi", 5000.0, Some(9000.0)), Some(Watts(4000.0)));
-        hear("redfish", 5000.0, None);
-        assert_eq!(hear("redfish", 5000.0, None), Some(Watts(9000.0)));
-        hear("acpi", 5000.0, None);
-        assert_eq!(hear("acpi", 5000.0, None), None);
-        // The node draws far more, and no limit was in force: this limits nothing.
-        for _ in 0..3 {
-            assert_eq!(hear("redfish", 5000.0, Some(1.0)), None);
-        }
     }
 
     #[test]

@@ -19,8 +19,8 @@ use litd_units::Watts;
 pub(crate) use share::{kept, project};
 pub(crate) use targets::Targets;
 pub(crate) use view::{
-    Account, Demand, DeviceView, Doing, FailedView, LeftGoal, LeftView, LetGoView, Owner,
-    RangeView, View, socket_part,
+    Account, Demand, DeviceView, Doing, FailedView, KnownView, LeftGoal, LeftView, LetGoView,
+    Owner, RangeView, UndoView, View, socket_part,
 };
 pub(crate) use why::Why;
 
@@ -165,12 +165,12 @@ impl<'v> Draft<'v> {
     fn give_all_back(&mut self) {
         for (device, unit) in self.devices() {
             let is_theirs = unit.is_theirs();
-            let is_owed = unit.is_journaled && unit.may_open(None)
-                || unit.by_hand.is_some()
-                || unit.owes_undo;
-            let aim = match unit.base() {
+            let is_owed = unit.undo.is_journaled && unit.may_open(None)
+                || unit.undo.by_hand.is_some()
+                || unit.undo.owes_undo;
+            let aim = match unit.undo.base() {
                 _ if is_theirs => Aim::left(Why::Theirs),
-                _ if !unit.is_read => Aim::left(Why::Unread),
+                _ if !unit.known.is_read => Aim::left(Why::Unread),
                 Some(base) if is_owed => self.undone(unit, base, Rises::Regardless),
                 _ => Aim::left(Why::NothingOwed),
             };
@@ -181,8 +181,8 @@ impl<'v> Draft<'v> {
     /// A cap that is restored. It rises in its turn at first; once others have not been lowered in time for that, as
     /// `rises` says. An override waits for room.
     fn undone(&self, unit: &DeviceView, back: Watts, rises: Rises) -> Aim {
-        let in_turn = self.view.undo_waits || unit.by_hand.is_some();
-        let aim = Aim::back(back, unit.why_base());
+        let in_turn = self.view.undo_waits || unit.undo.by_hand.is_some();
+        let aim = Aim::back(back, unit.undo.why_base());
         Aim {
             rises: if in_turn { aim.rises } else { rises },
             ..aim
@@ -237,16 +237,16 @@ impl<'v> Draft<'v> {
         let mut found = Vec::new();
         let mut lowest = Watts::ZERO;
         for (device, unit) in self.devices() {
-            let (false, Some(cap)) = (steered[device], unit.base()) else {
+            let (false, Some(cap)) = (steered[device], unit.undo.base()) else {
                 continue;
             };
             if !unit.is_gpu {
-                self.aim(device, rest(cap, unit.why_base()));
+                self.aim(device, rest(cap, unit.undo.why_base()));
                 continue;
             }
             if cap <= unit.limits.floor {
                 // The cap found is at the floor or below: there is nothing to take.
-                self.aim(device, rest(cap, unit.why_base()));
+                self.aim(device, rest(cap, unit.undo.why_base()));
                 lowest += unit.at_floor(cap);
                 continue;
             }
@@ -271,8 +271,9 @@ impl<'v> Draft<'v> {
         }
         for (&device, &cap) in gpus.iter().zip(&found) {
             let unit = self.view.devices.get(device);
-            let base = unit.filter(|unit| unit.base().is_some_and(|base| base.is_same_cap(cap)));
-            let why = base.map_or(Why::Share, DeviceView::why_base);
+            let base =
+                unit.filter(|unit| unit.undo.base().is_some_and(|base| base.is_same_cap(cap)));
+            let why = base.map_or(Why::Share, |unit| unit.undo.why_base());
             self.aim(device, rest(cap, why));
         }
     }
@@ -281,15 +282,15 @@ impl<'v> Draft<'v> {
     /// their caps found.
     fn leave_others(&mut self) {
         for (device, unit) in self.devices() {
-            let is_asked = unit.range == RangeView::Asked || unit.is_reset;
-            match unit.back {
+            let is_asked = unit.known.range == RangeView::Asked || unit.known.is_reset;
+            match unit.undo.back {
                 // The cap may have become foreign since litd began to stop.
-                _ if is_asked || !unit.is_read => self.leave(device, Why::Unread),
+                _ if is_asked || !unit.known.is_read => self.leave(device, Why::Unread),
                 // Within the safe budget.
                 Some(_) if unit.is_held_off() => {}
                 Some(_) if unit.is_ours() => {}
                 _ if unit.is_theirs() => self.leave(device, Why::Theirs),
-                Some(back) if unit.may_open(self.target(device)) && unit.is_owed() => {
+                Some(back) if unit.may_open(self.target(device)) && unit.undo.is_owed() => {
                     let is_free = self.view.set_budget.is_none() && unit.let_go().is_some();
                     let rises = if is_free {
                         Rises::Freely
@@ -325,7 +326,7 @@ impl<'v> Draft<'v> {
         }
         let rises = |&(device, unit): &(usize, &DeviceView)| {
             let back = unit.is_given_back() && !unit.is_held_off();
-            let unjudged = self.view.leaves() && matches!(unit.range, RangeView::Untold(_));
+            let unjudged = self.view.leaves() && matches!(unit.known.range, RangeView::Untold(_));
             (back || unjudged) && unit.would_rise(self.target(device))
         };
         let rising: Vec<(usize, &DeviceView)> = self.view.gpus().filter(rises).collect();
@@ -334,7 +335,7 @@ impl<'v> Draft<'v> {
                 let target = unit.movable(self.view, self.target(other));
                 let target = target.filter(|_| other != device);
                 let floor = unit.limits.floor;
-                let floor = unit.back.map_or(floor, |back| back.min(floor));
+                let floor = unit.undo.back.map_or(floor, |back| back.min(floor));
                 let fixed = || unit.fixed_at(self.target(other));
                 target.map_or_else(fixed, |target| target.min(floor))
             });
@@ -363,7 +364,7 @@ impl<'v> Draft<'v> {
     fn raise_in_full(&mut self) {
         for (device, unit) in self.devices() {
             let target = self.target(device);
-            let asked = target.zip(unit.by_hand);
+            let asked = target.zip(unit.undo.by_hand);
             let is_less = asked.is_some_and(|(target, asked)| target < asked);
             if unit.would_rise(target) && (is_less || unit.is_kept_down(self.view)) {
                 self.stay(device, unit);
@@ -384,7 +385,7 @@ impl<'v> Draft<'v> {
     /// its floor may hold watts that were lent, or still draw them.
     fn free_sockets(&mut self) {
         let is_at_floor = |unit: &DeviceView| {
-            let known = unit.is_ours() && unit.is_read;
+            let known = unit.is_ours() && unit.known.is_read;
             known && unit.account.counts <= unit.limits.floor + DUST
         };
         let may_hold_lent = |unit: &DeviceView| !unit.is_theirs() && !is_at_floor(unit);
@@ -392,7 +393,7 @@ impl<'v> Draft<'v> {
             return;
         }
         for (device, unit) in self.devices().filter(|(_, unit)| !unit.is_gpu) {
-            let own = unit.back.unwrap_or_default();
+            let own = unit.undo.back.unwrap_or_default();
             if let Some(aim) = self.aims.get_mut(device)
                 && aim.target.is_some_and(|target| target <= own)
             {
@@ -413,8 +414,8 @@ impl<'v> Draft<'v> {
             let Some(cap) = target.filter(|_| unit.would_rise(target)) else {
                 continue;
             };
-            let is_back = unit.base().is_some_and(|base| base.is_same_cap(cap));
-            let is_theirs = !unit.is_ours() || unit.is_by_hand(cap);
+            let is_back = unit.undo.base().is_some_and(|base| base.is_same_cap(cap));
+            let is_theirs = !unit.is_ours() || unit.undo.is_by_hand(cap);
             if !is_theirs && (steered[device] || !is_back) {
                 self.leave(device, Why::RisesStopped);
             }

@@ -128,7 +128,7 @@ impl Draft<'_> {
         let mut limits = Vec::new();
         for (device, cap) in all.zip(std::mem::take(wanted)) {
             let unit = self.view.devices.get(device)?;
-            match unit.back.filter(|&back| back < unit.limits.floor) {
+            match unit.undo.back.filter(|&back| back < unit.limits.floor) {
                 Some(back) => {
                     self.aim(device, Aim::back(back, Why::Found));
                     left -= back;

@@ -14,22 +14,26 @@ pub(super) fn gpu(held: f64) -> DeviceView {
     DeviceView {
         is_gpu: true,
         owner: Owner::Ours,
-        is_judged: true,
-        is_beyond_judging: false,
-        range: RangeView::Told,
+        known: KnownView {
+            is_judged: true,
+            is_beyond_judging: false,
+            range: RangeView::Told,
+            is_read: true,
+            is_reset: false,
+            is_overdue: false,
+        },
         limits: Limits {
             floor: Watts(FLOOR),
             ceiling: Watts(CEILING),
             resolution: Watts(1.0),
         },
         planned_floor: Watts(FLOOR),
-        back: Some(Watts(CEILING)),
-        by_hand: None,
-        is_read: true,
-        is_reset: false,
-        is_overdue: false,
-        is_journaled: held != Watts(CEILING),
-        owes_undo: false,
+        undo: UndoView {
+            back: Some(Watts(CEILING)),
+            by_hand: None,
+            is_journaled: held != Watts(CEILING),
+            owes_undo: false,
+        },
         account: Account {
             held: Some(held),
             most: held,
@@ -48,11 +52,15 @@ fn socket(held: f64) -> DeviceView {
         ceiling: Watts(350.0),
         resolution: Watts(0.125),
     };
+    let undo = UndoView {
+        back: Some(limits.ceiling),
+        ..gpu(held).undo
+    };
     DeviceView {
         is_gpu: false,
         limits,
         planned_floor: limits.floor,
-        back: Some(limits.ceiling),
+        undo,
         ..gpu(held)
     }
 }
@@ -66,9 +74,13 @@ fn theirs(held: f64) -> DeviceView {
 
 /// A device that holds a cap of litd's instead of a foreign cap.
 fn overwritten(held: f64) -> DeviceView {
+    let undo = UndoView {
+        is_journaled: true,
+        ..theirs(held).undo
+    };
     DeviceView {
         owner: Owner::Overwritten,
-        is_journaled: true,
+        undo,
         ..theirs(held)
     }
 }
@@ -92,9 +104,12 @@ fn unjudged(held: f64) -> DeviceView {
         ..gpu(held).account
     };
     DeviceView {
-        is_judged: false,
-        is_beyond_judging: true,
-        range: RangeView::Untold(most),
+        known: KnownView {
+            is_judged: false,
+            is_beyond_judging: true,
+            range: RangeView::Untold(most),
+            ..gpu(held).known
+        },
         limits: Limits {
             floor: most,
             ceiling: most,
@@ -119,10 +134,10 @@ fn let_go(held: f64, is_held: bool) -> DeviceView {
             given_up: false,
             is_closed: false,
             is_held,
-            is_journaled: unit.is_journaled,
+            is_journaled: unit.undo.is_journaled,
             owes_undo: false,
             may_be_locked: false,
-            is_back: !unit.is_journaled,
+            is_back: !unit.undo.is_journaled,
             held: unit.account.held,
             left,
         }),
@@ -159,7 +174,10 @@ fn any_gpu() -> impl Strategy<Value = DeviceView> {
         3 => unjudged(held),
         4 => let_go(held, false),
         5 => DeviceView {
-            is_read: false,
+            known: KnownView {
+                is_read: false,
+                ..gpu(held).known
+            },
             ..gpu(held)
         },
         _ => gpu(held),
@@ -179,7 +197,8 @@ fn any_view() -> impl Strategy<Value = View> {
             floors + share * (CEILING - FLOOR) * count as f64
         });
         let mut view = view(Doing::Moving, budget, gpus);
-        let ours = |&device: &usize| view.devices[device].is_ours() && view.devices[device].is_read;
+        let ours =
+            |&device: &usize| view.devices[device].is_ours() && view.devices[device].known.is_read;
         let devices: Vec<usize> = (0..count.min(ranks)).filter(ours).collect();
         if !devices.is_empty() {
             let share = view.managed_budget * (devices.len() as f64 / count as f64);
@@ -231,7 +250,7 @@ proptest! {
         for (unit, aim) in view.devices.iter_mut().zip(&before.aims) {
             if let Some(target) = aim.target {
                 // Every write is in the journal before.
-                unit.is_journaled |= unit.account.held != Some(target);
+                unit.undo.is_journaled |= unit.account.held != Some(target);
                 unit.account.held = Some(target);
                 (unit.account.most, unit.account.counts) = (target, target);
                 unit.counts_with = target;
@@ -251,7 +270,7 @@ proptest! {
         for (unit, aim) in view.devices.iter().zip(&plan(&view).aims) {
             let Some(target) = aim.target else { continue };
             prop_assert!(!unit.is_theirs());
-            prop_assert!(unit.is_read);
+            prop_assert!(unit.known.is_read);
             prop_assert!((FLOOR..=CEILING).contains(&target.0), "{target}");
         }
     }
@@ -266,14 +285,14 @@ proptest! {
                 caps.find(|(of, _)| *of == device).map(|(_, cap)| *cap)
             };
             let is_so = match aim.why {
-                Why::Found => aim.target.is_some() && aim.target == unit.back,
-                Why::ByHand => aim.target.is_some() && aim.target == unit.by_hand,
+                Why::Found => aim.target.is_some() && aim.target == unit.undo.back,
+                Why::ByHand => aim.target.is_some() && aim.target == unit.undo.by_hand,
                 Why::Loop(job) | Why::Trial(job) => aim.target == wants(job),
                 Why::Room(Some(job)) => aim.target < wants(job),
-                Why::Share | Why::Room(None) => aim.target < unit.base() && view.set_budget.is_some(),
+                Why::Share | Why::Room(None) => aim.target < unit.undo.base() && view.set_budget.is_some(),
                 Why::HasFailed => unit.failed().is_some() && !unit.would_rise(aim.target),
                 Why::Theirs => aim.target.is_none() && unit.is_theirs(),
-                Why::Unread => aim.target.is_none() && !unit.is_read,
+                Why::Unread => aim.target.is_none() && !unit.known.is_read,
                 Why::NothingOwed => aim.target.is_none() && !unit.is_ours(),
                 Why::NoRoom => aim.target.is_none() && view.set_budget.is_some(),
                 Why::RisesStopped => aim.target.is_none() && view.rises_stopped.is_some(),
@@ -291,7 +310,7 @@ proptest! {
         for (device, aim) in plan(&view).aims.iter().enumerate() {
             let unit = &view.devices[device];
             if unit.is_ours() && unit.would_rise(aim.target) {
-                prop_assert!(!steered(device) && aim.target == unit.base());
+                prop_assert!(!steered(device) && aim.target == unit.undo.base());
             }
         }
     }
@@ -316,11 +335,12 @@ fn nothing_moves_while_devices_are_still_being_read() {
 #[test]
 fn a_cap_by_hand_is_set_in_full_or_not_at_all() {
     let asks = |budget| {
-        let asked = DeviceView {
+        let undo = UndoView {
             by_hand: Some(Watts(650.0)),
             back: Some(Watts(500.0)),
-            ..gpu(500.0)
+            ..gpu(500.0).undo
         };
+        let asked = DeviceView { undo, ..gpu(500.0) };
         let devices = vec![asked, theirs(700.0)];
         plan(&view(Doing::Moving, Some(budget), devices)).aims[0].target
     };

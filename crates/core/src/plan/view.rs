@@ -182,45 +182,44 @@ pub(crate) enum Owner {
     Released(LetGoView),
 }
 
-/// A device, as the plan sees it.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct DeviceView {
-    pub is_gpu: bool,
-    pub owner: Owner,
+/// What litd knows of a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct KnownView {
     /// Whether its cap found and its range are known.
     pub is_judged: bool,
     /// Whether it is no use to wait for those.
     pub is_beyond_judging: bool,
     pub range: RangeView,
-    /// Limits of the caps that litd may set.
-    pub limits: Limits,
-    /// The lowest cap within those that planned clocks allow.
-    pub planned_floor: Watts,
-    /// The cap to restore when litd ends.
-    pub back: Option<Watts>,
-    /// The override that was asked for and has not been reported yet.
-    pub by_hand: Option<Watts>,
     /// Whether it was read since litd started, and since litd began to stop.
     pub is_read: bool,
     /// Whether it was reset and its driver has yet to tell its present default.
     pub is_reset: bool,
     /// Whether it has not answered for too long.
     pub is_overdue: bool,
-    /// Whether it is in the undo journal.
+}
+
+impl KnownView {
+    /// Whether it can be told to hold a cap: its driver is not being asked for its range, and answers.
+    fn is_writable(&self) -> bool {
+        !self.is_overdue && self.range != RangeView::Asked
+    }
+}
+
+/// What there is to undo on a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct UndoView {
+    /// The cap to restore when litd ends.
+    pub back: Option<Watts>,
+    /// The override that was asked for and has not been reported yet.
+    pub by_hand: Option<Watts>,
+    /// Whether the device is in the undo journal.
     pub is_journaled: bool,
     /// Whether it may hold a failed override.
     pub owes_undo: bool,
-    pub account: Account,
-    /// The watts with which it counts while it is not moved: the most that it may hold; for a foreign cap, the
-    /// limit in force where its driver tells it.
-    pub counts_with: Watts,
-    /// The highest cap that the device may still come to hold where a budget was set: by a write that failed or got no
-    /// answer, or because its driver sets its default cap once litd has closed it.
-    pub late: Option<Watts>,
 }
 
-impl DeviceView {
-    /// The cap that it is to have while no loop moves it.
+impl UndoView {
+    /// The cap that the device is to have while no loop moves it.
     pub fn base(&self) -> Option<Watts> {
         self.by_hand.or(self.back)
     }
@@ -233,25 +232,58 @@ impl DeviceView {
         }
     }
 
+    /// Whether litd has something to restore.
+    pub fn is_owed(&self) -> bool {
+        self.is_journaled || self.owes_undo
+    }
+
+    /// Whether this is the administrator's override.
+    pub fn is_by_hand(&self, cap: Watts) -> bool {
+        self.by_hand.is_some_and(|asked| asked.is_same_cap(cap))
+    }
+}
+
+/// A device, as the plan sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct DeviceView {
+    pub is_gpu: bool,
+    pub owner: Owner,
+    pub known: KnownView,
+    /// Limits of the caps that litd may set.
+    pub limits: Limits,
+    /// The lowest cap within those that planned clocks allow.
+    pub planned_floor: Watts,
+    pub undo: UndoView,
+    pub account: Account,
+    /// The watts with which it counts while it is not moved: the most that it may hold; for a foreign cap, the
+    /// limit in force where its driver tells it.
+    pub counts_with: Watts,
+    /// The highest cap that the device may still come to hold where a budget was set: by a write that failed or got no
+    /// answer, or because its driver sets its default cap once litd has closed it.
+    pub late: Option<Watts>,
+}
+
+impl DeviceView {
     /// The cap found; where that could not be read, the most that the device may hold: it is not touched, and the
     /// others need not make room for it.
     pub fn came_with(&self) -> Watts {
-        self.base().unwrap_or(self.account.most)
+        self.undo.base().unwrap_or(self.account.most)
     }
 
     /// The watts that it takes of the budget as a CPU socket.
     pub fn part(&self) -> Watts {
         let Account { counts, most, .. } = self.account;
-        socket_part(self.by_hand, self.back, counts, most)
+        let UndoView { by_hand, back, .. } = self.undo;
+        socket_part(by_hand, back, counts, most)
     }
 
     /// The watts that it takes of the budget where its cap found is at the floor or below.
     pub fn at_floor(&self, cap: Watts) -> Watts {
-        self.range.unjudged().unwrap_or(cap)
+        self.known.range.unjudged().unwrap_or(cap)
     }
 
     pub fn is_ours(&self) -> bool {
-        self.owner == Owner::Ours && self.is_judged
+        self.owner == Owner::Ours && self.known.is_judged
     }
 
     /// Whether it holds a foreign cap that stays.
@@ -287,22 +319,12 @@ impl DeviceView {
 
     /// Whether litd may move its cap.
     pub fn may_move(&self) -> bool {
-        self.is_ours() || self.is_held_off() && self.is_judged
+        self.is_ours() || self.is_held_off() && self.known.is_judged
     }
 
     /// Whether it may be opened, if this is its target.
     pub fn may_open(&self, target: Option<Watts>) -> bool {
         self.let_go().is_none_or(|it| it.may_open(target))
-    }
-
-    /// Whether litd has something to restore on it.
-    pub fn is_owed(&self) -> bool {
-        self.is_journaled || self.owes_undo
-    }
-
-    /// Whether this is the administrator's override.
-    pub fn is_by_hand(&self, cap: Watts) -> bool {
-        self.by_hand.is_some_and(|asked| asked.is_same_cap(cap))
     }
 
     /// Whether its cap would rise to this; where its cap is not known, above the most that it may hold.
@@ -324,7 +346,7 @@ impl DeviceView {
 
     /// The device's target, if its cap may be moved and it takes writes.
     pub fn movable(&self, view: &View, target: Option<Watts>) -> Option<Watts> {
-        let takes = self.range.is_told() && !self.account.has_failed;
+        let takes = self.known.range.is_told() && !self.account.has_failed;
         let target = match self.is_enforced_on(view) {
             // A target never exceeds what the device is meant to get.
             true => self.account.held.map(|held| target.unwrap_or(held)),
@@ -357,8 +379,8 @@ impl DeviceView {
         let Account { held, counts, .. } = self.account;
         // A foreign cap: litd neither moves nor restores it, and counts what it holds. An entry of a foreign cap
         // is about late writes, or could not be removed from the journal yet.
-        let owed = self.is_owed();
-        let is_stuck = self.failed().is_some() || self.is_beyond_judging;
+        let owed = self.undo.is_owed();
+        let is_stuck = self.failed().is_some() || self.known.is_beyond_judging;
         let holds = match self.owner {
             Owner::Foreign | Owner::Overwritten => counts,
             // No undo of other devices waits for one that can't be judged or does not obey, unless it is about to
@@ -374,7 +396,7 @@ impl DeviceView {
 
     /// Whether it holds more than the cap to restore, and takes writes.
     fn is_falling(&self, back: Watts) -> bool {
-        let writable = !self.is_overdue && self.range != RangeView::Asked;
+        let writable = self.known.is_writable();
         let is_above = self.account.held.is_some_and(|held| held > back);
         writable && is_above && !self.account.has_failed
     }

@@ -88,7 +88,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let out = &mut job.held_out;
+        let out = &mut job.trial.held_out;
         if out.policy != Some(policy) {
             (out.shown, out.policy) = (HoldOut::default(), Some(policy));
         }
@@ -123,7 +123,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        if let Phase::Measures { .. } = std::mem::take(&mut job.held_out.phase) {
+        if let Phase::Measures { .. } = std::mem::take(&mut job.trial.held_out.phase) {
             self.raise_lab(name, true);
         }
     }
@@ -134,12 +134,12 @@ impl<S: Store> Core<S> {
         };
         let (gauges, gpus) = self.gauges(job);
         let settle = seconds(self.settle_seconds(job));
-        let rising = matches!(job.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
+        let rising = matches!(job.trial.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
         let (now, node, rules) = (self.now(), self.node_power(), self.config.trial.clone());
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        let Phase::Measures { meter, done } = &mut job.held_out.phase else {
+        let Phase::Measures { meter, done } = &mut job.trial.held_out.phase else {
             return;
         };
         if rising {
@@ -154,14 +154,14 @@ impl<S: Store> Core<S> {
         match done[..] {
             [_] => {
                 **meter = Meter::new(Arm::Found, now, settle);
-                job.lab = Some(Lab::Found);
+                job.trial.lab = Some(Lab::Found);
             }
             [_, _] => {
                 **meter = Meter::new(Arm::Balanced, now, settle);
                 self.raise_lab(name, false);
             }
             [before, found, after, ..] => {
-                job.held_out.shown.add(&before, &found, &after);
+                job.trial.held_out.shown.add(&before, &found, &after);
                 self.end_hold_out(name);
                 self.judge_hold_out(name);
             }
@@ -173,7 +173,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get(name) else {
             return;
         };
-        let shown = &job.held_out.shown;
+        let shown = &job.trial.held_out.shown;
         let count = shown.count();
         let Some(it) = shown.harm() else {
             let text = match shown.throughput(CONFIDENCE) {
@@ -199,7 +199,7 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn hold_out_status(&self, job: &Job) -> Option<HoldOutStatus> {
-        let out = &job.held_out;
+        let out = &job.trial.held_out;
         let now = match &out.phase {
             Phase::Off if out.shown.count() == 0 => return None,
             Phase::Off => "the job is not settled".to_owned(),

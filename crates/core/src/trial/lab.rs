@@ -46,7 +46,7 @@ pub(crate) struct Instead {
 impl<S: Store> Core<S> {
     /// The targets of a job's devices instead of its loop's demands, if any.
     pub(crate) fn instead(&self, job: &Job, seen: &[DeviceView]) -> Option<Instead> {
-        match job.lab? {
+        match job.trial.lab? {
             Lab::Balanced => None,
             Lab::Found => Some(self.found_within(job)),
             Lab::Rising { steps, .. } => self.rising(job, steps, seen),
@@ -150,7 +150,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        job.lab = match job.lab {
+        job.trial.lab = match job.trial.lab {
             Some(Lab::Found) => Some(Lab::Rising {
                 steps: 1,
                 ends,
@@ -164,14 +164,14 @@ impl<S: Store> Core<S> {
             Some(Lab::Balanced) | None if ends => None,
             other => other,
         };
-        if job.lab.is_none() {
+        if job.trial.lab.is_none() {
             job.ticks.forget_reference();
         }
     }
 
     /// Another step up, once a second, where the last one has been made and no GPU is too hot.
     pub(crate) fn raise_labs(&mut self) {
-        let rising = |job: &&Job| matches!(job.lab, Some(Lab::Rising { .. }));
+        let rising = |job: &&Job| matches!(job.trial.lab, Some(Lab::Rising { .. }));
         let names = self.jobs.values().filter(rising);
         let names: Vec<String> = names.map(|job| job.name.clone()).collect();
         for name in names {
@@ -182,7 +182,7 @@ impl<S: Store> Core<S> {
                 steps,
                 ends,
                 waited,
-            }) = job.lab
+            }) = job.trial.lab
             else {
                 continue;
             };
@@ -192,16 +192,16 @@ impl<S: Store> Core<S> {
                 continue;
             };
             if done {
-                job.lab = (!ends).then_some(Lab::Balanced);
+                job.trial.lab = (!ends).then_some(Lab::Balanced);
                 job.ticks.forget_reference();
             } else if ready {
-                job.lab = Some(Lab::Rising {
+                job.trial.lab = Some(Lab::Rising {
                     steps: steps.saturating_add(1),
                     ends,
                     waited: 0,
                 });
             } else if waited < PATIENCE || climbs {
-                job.lab = Some(Lab::Rising {
+                job.trial.lab = Some(Lab::Rising {
                     steps,
                     ends,
                     waited: waited.saturating_add(1),

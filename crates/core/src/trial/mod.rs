@@ -86,7 +86,7 @@ impl<S: Store> Core<S> {
             run.tick(name, tick);
         }
         if let Some(job) = self.jobs.get_mut(name) {
-            job.held_out.tick(tick);
+            job.trial.held_out.tick(tick);
         }
     }
 
@@ -97,7 +97,7 @@ impl<S: Store> Core<S> {
             run.disturb(name, now);
         }
         if let Some(job) = self.jobs.get_mut(name) {
-            job.held_out.disturb(now);
+            job.trial.held_out.disturb(now);
         }
     }
 
@@ -127,7 +127,7 @@ impl<S: Store> Core<S> {
             return false;
         }
         for job in self.jobs.values_mut() {
-            job.held_out = HeldOut::default();
+            job.trial.held_out = HeldOut::default();
         }
         self.keep_trial();
         self.judge_jobs_anew();

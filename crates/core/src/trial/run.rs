@@ -200,16 +200,16 @@ impl<S: Store> Core<S> {
         if same
             && !waits
             && self.steers()
-            && job.lab != Some(Lab::Found)
+            && job.trial.lab != Some(Lab::Found)
             && job.control.ask().is_some()
         {
-            return Some(format!("its caps were planned anew: {}", job.why));
+            return Some(format!("its caps were planned anew: {}", job.control.why()));
         }
         if !same && !waits && job.control.ask() != run.caps.as_ref() {
-            return Some(format!("its caps were planned anew: {}", job.why));
+            return Some(format!("its caps were planned anew: {}", job.control.why()));
         }
         if !same && waits && job.state() == Some(Loop::Rollback) {
-            return Some(format!("its loop has stopped: {}", job.why));
+            return Some(format!("its loop has stopped: {}", job.control.why()));
         }
         None
     }
@@ -228,27 +228,27 @@ impl<S: Store> Core<S> {
             return self.end_run(|report| report.nothing_to_do(&why));
         }
         if !same && job.state() == Some(Loop::Observe) {
-            let why = format!("its job is not steered: {}", job.why);
+            let why = format!("its job is not steered: {}", job.control.why());
             return self.end_run(|report| report.abort(&why));
         }
         let converged = job.state() == Some(Loop::Converged);
         if !same && !converged {
-            let why = format!("the job's caps are not balanced yet: {}", job.why);
+            let why = format!("the job's caps are not balanced yet: {}", job.control.why());
             if let Some(run) = self.jobs.trial_mut() {
                 run.report.why = why;
             }
             return;
         }
         if !same && self.nothing_moved(job) {
-            let why = format!("the balanced caps are those found: {}", job.why);
+            let why = format!("the balanced caps are those found: {}", job.control.why());
             return self.end_run(|report| report.nothing_to_do(&why));
         }
-        if matches!(job.lab, Some(Lab::Rising { .. })) {
+        if matches!(job.trial.lab, Some(Lab::Rising { .. })) {
             return;
         }
         let caps = job.control.ask().cloned().filter(|_| !same);
         if let Some(job) = self.jobs.get_mut(&name) {
-            job.lab = match same && job.control.ask().is_some() {
+            job.trial.lab = match same && job.control.ask().is_some() {
                 true => Some(Lab::Found),
                 false => job.control.ask().map(|_| Lab::Balanced),
             };
@@ -272,7 +272,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let (gauges, gpus) = self.gauges(job);
-        let rising = matches!(job.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
+        let rising = matches!(job.trial.lab, Some(Lab::Rising { .. })) || self.is_climbing(job);
         let (now, node) = (self.now(), self.node_power());
         let rules = &self.config.trial;
         let Some(run) = self.jobs.trial_mut() else {
@@ -317,7 +317,7 @@ impl<S: Store> Core<S> {
             Arm::Balanced => self.raise_lab(&name, false),
             Arm::Found => {
                 if let Some(job) = self.jobs.get_mut(&name) {
-                    job.lab = Some(Lab::Found);
+                    job.trial.lab = Some(Lab::Found);
                 }
             }
         }

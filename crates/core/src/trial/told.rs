@@ -36,7 +36,7 @@ impl<S: Store> Core<S> {
                 false => format!("trial: {}", report.now),
             });
         }
-        job.lab?;
+        job.trial.lab?;
         let out = self.hold_out_status(job)?;
         Some(format!("hold-out: {}", out.now))
     }

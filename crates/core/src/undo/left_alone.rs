@@ -104,7 +104,7 @@ impl<S: Store> Core<S> {
     /// Others are read first, because their caps count in the budget.
     pub(crate) fn recall_silent(&mut self) {
         let devices = self.devices.iter();
-        let silent = devices.filter(|(_, unit)| !unit.unbelieved.is_suspect());
+        let silent = devices.filter(|(_, unit)| !unit.readings.unbelieved.is_suspect());
         let silent: Vec<usize> = silent.map(|(device, _)| device).collect();
         for device in silent {
             self.recall_let_go(device);

@@ -463,3 +463,53 @@ impl<S: Store> Core<S> {
         left.map(|(_, unit)| unit.address().to_owned()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::stand::Stand;
+
+    /// A litd that had lowered two GPUs from 600 W dies; the next one is started a second later.
+    fn after_a_crash(caps: &[f64]) -> Stand {
+        let mut node = Stand::new(Config::default(), &[600.0, 600.0]);
+        node.pass(3);
+        node.core.authority.set_budget(Some(Watts(800.0)));
+        node.pass(2);
+        assert_eq!(node.caps(), [400.0, 400.0]);
+        let store = node.core.store().clone();
+        Stand::after(Config::default(), caps, store, 6)
+    }
+
+    #[test]
+    fn caps_that_a_dead_litd_has_lowered_are_restored() {
+        let mut node = after_a_crash(&[400.0, 400.0]);
+        node.pass(3);
+        assert_eq!(node.caps(), [600.0, 600.0]);
+        assert_eq!(node.unit(0).found, Some(Watts(600.0)));
+    }
+
+    #[test]
+    fn a_cap_that_somebody_else_has_set_since_is_theirs_and_becomes_the_cap_found() {
+        let mut node = after_a_crash(&[400.0, 333.0]);
+        node.pass(3);
+        assert_eq!(node.caps(), [600.0, 333.0]);
+        assert_eq!(node.unit(1).found, Some(Watts(333.0)));
+    }
+
+    #[test]
+    fn an_entry_stays_until_a_failed_write_cant_be_done_any_more() {
+        let mut node = Stand::new(Config::default(), &[600.0]);
+        node.pass(3);
+        node.refuse = vec![0];
+        node.core.authority.set_budget(Some(Watts(400.0)));
+        node.pass(1);
+        node.core.authority.set_budget(None);
+        node.refuse.clear();
+        node.pass(20);
+        assert_eq!(node.caps(), [600.0]);
+        assert!(node.core.is_leftover(0, Watts(400.0)) && node.core.writer.is_journaled(0));
+        node.pass(15);
+        assert!(!node.core.is_leftover(0, Watts(400.0)) && !node.core.writer.is_journaled(0));
+    }
+}

@@ -283,7 +283,7 @@ impl<S: Store> Core<S> {
             unit.following.begins_anew();
             unit.answering.give_time();
             unit.resets.forget();
-            unit.trust = Trust::default();
+            unit.answering.trust = Trust::default();
             if !journaled && !writing && !before.is_overwritten() {
                 // A cap that is there now was set on purpose by an administrator, except when it is a failed
                 // override that was done late. If nothing was read meanwhile, the cap has to be read first.
@@ -373,4 +373,66 @@ fn owed(held: Option<Watts>, found: Option<Watts>) -> String {
         watts(held),
         watts(found)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::stand::Stand;
+
+    /// Two GPUs that were found at 600 W and hold 400 W each.
+    fn lowered(config: Config) -> Stand {
+        let mut node = Stand::new(config, &[600.0, 600.0]);
+        node.pass(3);
+        node.has_budget(800.0);
+        assert_eq!(node.caps(), [400.0, 400.0]);
+        node
+    }
+
+    fn let_go(node: &Stand) -> Option<LetGo> {
+        node.unit(1).standing.let_go()
+    }
+
+    #[test]
+    fn others_make_room_for_a_released_gpu_before_it_has_its_cap_back() {
+        let mut node = lowered(Config::default());
+        node.writes.clear();
+        node.release(1);
+        node.pass(3);
+        // Once it is closed it may be reset to its default of 700 W, for which there is no room: 200 W are the floor.
+        assert_eq!(node.caps(), [200.0, 600.0]);
+        assert_eq!(node.writes, [(0, 200.0), (1, 600.0)]);
+        assert!(let_go(&node).unwrap().closed.is_some() && !let_go(&node).unwrap().given_up);
+    }
+
+    #[test]
+    fn a_released_gpu_stays_released_for_the_time_configured_and_for_ever_without_one() {
+        let mut config = Config::default();
+        config.release.resume_after_seconds = 6.0;
+        let mut node = lowered(config);
+        node.release(1);
+        node.pass(5);
+        assert!(let_go(&node).is_some());
+        node.pass(4);
+        assert!(let_go(&node).is_none());
+        assert_eq!(node.caps(), [400.0, 400.0]);
+        let mut node = lowered(Config::default());
+        node.release(1);
+        node.pass(100);
+        assert!(let_go(&node).is_some());
+    }
+
+    #[test]
+    fn a_gpu_that_does_not_take_its_cap_back_is_closed_after_two_seconds_and_stays_owed() {
+        let mut node = lowered(Config::default());
+        node.refuse = vec![1];
+        node.release(1);
+        node.pass(1);
+        assert!(!let_go(&node).unwrap().given_up);
+        node.pass(3);
+        let it = let_go(&node).unwrap();
+        assert!(it.given_up && it.closed.is_some());
+        assert!(node.core.writer.is_journaled(1));
+    }
 }

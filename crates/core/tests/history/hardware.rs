@@ -202,8 +202,12 @@ pub struct Hw {
     pub op: Option<Op>,
     /// Not to be counted on before then.
     pub trouble_until: i64,
+    /// Until then its own watts are excused: see rule 25 (`ledger/excuse.rs`).
+    pub excused_until: i64,
     /// When a write of it was called failed, or was not done, last: it may be done for a while.
     pub failed_at: Option<i64>,
+    /// When the daemon was last told that a write of it has failed, or has left another cap than the one wanted.
+    pub not_done_at: Option<i64>,
     /// Power that it drew when it stopped to follow its cap.
     stuck_power: f64,
     /// A foreign hand was there, when litd was in no write.
@@ -369,7 +373,9 @@ impl Hw {
             moods: Moods::default(),
             op: None,
             trouble_until: i64::MIN,
+            excused_until: i64::MIN,
             failed_at: None,
+            not_done_at: None,
             stuck_power: 0.0,
             foreign: false,
             foreign_seen: false,

@@ -18,12 +18,17 @@ use crate::world::World;
 
 mod budget;
 mod ending;
+mod excuse;
 mod foreign;
 mod hold;
 mod kept;
 mod observe;
 mod ramp;
+mod rest;
 mod waits;
+
+pub use excuse::Excused;
+pub use rest::LOOKED_AT;
 
 /// A lowered budget counts in full after so long.
 const LOWERED: i64 = SECOND;
@@ -44,10 +49,11 @@ pub struct Ledger {
     pub rotten: bool,
     /// Foreign raises of devices' caps, and until when each excuses the sum.
     excess: Vec<(usize, i64, i64)>,
-    /// Faults excuse the sum until then.
-    pub grace: i64,
     /// Limits that were in force, and until when they still count.
     old: Vec<(i64, i64)>,
+    /// How much of its time a history excuses.
+    pub excused: Excused,
+    pub rest: rest::Rest,
     last_limit: Option<i64>,
     rises: ramp::Rises,
     waits: waits::Waits,
@@ -241,7 +247,7 @@ impl World {
         let until = self.now + lasts + ROOM;
         let hw = &mut self.hw[device];
         hw.trouble_until = hw.trouble_until.max(until);
-        self.ledger.grace = self.ledger.grace.max(self.now + KNOWN_FAULTY);
+        self.excuses(device, KNOWN_FAULTY);
     }
 
     /// A foreign program sets a cap.
@@ -291,7 +297,7 @@ impl World {
         self.ledger.hands += u32::from(theirs);
         if cap > hw.cap {
             self.ledger.excess.push((device, now + ROOM, cap - hw.cap));
-            self.ledger.grace = self.ledger.grace.max(now + ROOM);
+            hw.excused_until = hw.excused_until.max(now + ROOM);
         }
         (hw.foreign, hw.foreign_seen) = (theirs && clear, false);
         hw.report_due = (theirs && clear).then_some(now + foreign::REPORTED);
@@ -441,7 +447,7 @@ impl World {
 
     /// Whether all that is held is as litd may know it.
     pub fn is_calm(&self) -> bool {
-        self.excess() == 0 && self.now >= self.ledger.grace && !self.ledger.rotten
+        self.excess() == 0 && !self.is_any_excused() && !self.ledger.rotten
     }
 
     fn check_whose(&mut self, device: usize, cap: i64, give_back: bool, said: &Said) {
@@ -646,9 +652,7 @@ impl World {
             }
         }
         if self.disk.with(|disk| disk.is_failing()) {
-            self.ledger.unsure_until = self.now + ROOM;
-            // Without a journal no cap is moved, except to restore it.
-            self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
+            self.disk_excuses();
         }
         let Some(core) = &self.core else { return };
         let trials = core.trials();
@@ -668,6 +672,7 @@ impl World {
         self.check_off();
         self.watch_waits();
         self.check_waits();
+        self.check_rest();
         let watches = self.policy() == Policy::Observe;
         if watches || self.hw.iter().any(|hw| hw.let_go) {
             // Given back, or about to be.
@@ -677,6 +682,7 @@ impl World {
         // Where litd lets go it makes no room, and goes up only if there is some.
         let bound = !watches || self.enforces();
         if bound && self.stop_sent.is_none() {
+            self.count_excused();
             self.check_sum("time passed");
         }
     }
@@ -745,7 +751,7 @@ impl World {
     pub fn was_taken_back(&mut self, device: usize) {
         let until = self.now + ROOM;
         // A device that litd may move again takes a moment to come down.
-        self.ledger.grace = self.ledger.grace.max(self.now + LOWERED);
+        self.excuses(device, LOWERED);
         let hw = &mut self.hw[device];
         for at in self.ledger.excess.iter_mut().filter(|at| at.0 == device) {
             if hw.let_go {

@@ -39,6 +39,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use digest::Digests;
 use fault::Fault;
+use ledger::{Excused, LOOKED_AT};
 use matrix::Met;
 use world::{Outcome, World};
 
@@ -55,6 +56,9 @@ const TRIED: [&str; 3] = [
     "a hold-out compared",
     "harm was declared",
 ];
+
+/// In so many of 100 histories the rule of rest has to be looked at for each of [`LOOKED_AT`].
+const RESTED: [u64; 3] = [25, 12, 3];
 
 /// How many lines of a broken history are printed.
 const LAST_LINES: usize = 80;
@@ -73,6 +77,9 @@ struct Tally {
     writes: u64,
     /// Histories with a trial of both arms, with a hold-out's comparison, with harm.
     tried: [u64; 3],
+    /// Histories in which the rule of rest was looked at.
+    rested: [u64; 3],
+    excused: Excused,
     met: Met,
 }
 
@@ -95,6 +102,10 @@ impl Tally {
         for (count, &was) in self.tried.iter_mut().zip(&outcome.tried) {
             *count += u64::from(was);
         }
+        for (count, &was) in self.rested.iter_mut().zip(&outcome.rested) {
+            *count += u64::from(was);
+        }
+        self.excused.add(&outcome.excused);
     }
 
     fn print(&self) {
@@ -113,6 +124,13 @@ impl Tally {
         for (&count, what) in self.tried.iter().zip(TRIED) {
             println!("{count:>9} {:6.2} %  {what}", share(count, self.histories));
         }
+        for (&count, what) in self.rested.iter().zip(LOOKED_AT) {
+            println!("{count:>9} {:6.2} %  {what}", share(count, self.histories));
+        }
+        let [devices, nodes] = self.excused.shares().map(|share| share * 100.0);
+        println!(
+            "{devices:6.2} % of the devices' time is excused; an earlier limit counts for {nodes:.2} % of the nodes'"
+        );
         let of = self.steerable;
         println!("without a fault and with something to steer: {of}");
         for (count, what) in [
@@ -127,9 +145,15 @@ impl Tally {
 
     /// Rules about all histories together: without them the test would test nothing.
     fn check(&self) {
+        let text = self.excused.too_much().unwrap_or_default();
+        assert!(text.is_empty(), "all histories together: {text}");
         for (&count, fault) in self.faults.iter().zip(Fault::ALL) {
             let enough = count * 100 >= self.histories;
             assert!(enough, "too rare to be tested: {}", fault.text());
+        }
+        for ((&count, what), least) in self.rested.iter().zip(LOOKED_AT).zip(RESTED) {
+            let enough = count * 100 >= self.histories * least;
+            assert!(enough, "too rare to be tested: {what}");
         }
         if self.histories >= ENOUGH {
             let wrong = self.met.wrong();

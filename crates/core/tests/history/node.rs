@@ -36,6 +36,13 @@ pub struct Heard {
     left: Option<(i64, i64)>,
 }
 
+impl Heard {
+    /// Until when no cap rises, by the daemon's clock.
+    pub fn short_until(&self) -> i64 {
+        self.short_until
+    }
+}
+
 impl World {
     /// The BMC begins to tell something, which may be nonsense.
     pub fn node_power(&mut self, fault: Fault) {

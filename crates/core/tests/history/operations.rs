@@ -147,7 +147,7 @@ impl World {
         self.note(|| format!("    device {device} holds {} W after all", whole(cap).0));
         self.seen.mark(Fault::LandAfterAll);
         // A write of long ago: litd has to see it first.
-        self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
+        self.excuses(device, ROOM);
         // An undo meanwhile does not wait for it.
         let more = (cap - self.hw[device].cap).max(0);
         self.ledger.excuse(device, more, self.now);
@@ -235,6 +235,12 @@ impl World {
                     hw.worker_saw = outcome.is_ok().then_some(hw.cap);
                 }
                 hw.known = if outcome.is_ok() { hw.cap } else { i64::MIN };
+                // Other than a cap that was found to have been changed, such a write may still be done.
+                let changed = matches!(outcome, Err(PowerError::Changed { .. }));
+                let asked = matches!(op.operation, Operation::Set(cap) if micro(cap) == hw.cap);
+                if !(changed || outcome.is_ok() && asked) {
+                    hw.not_done_at = Some(now);
+                }
                 // Watts that an override frees are given to nobody.
                 let given = hw.hand.open.is_none_or(|(asked, _)| asked != hw.cap);
                 // Nor is what somebody else has taken.

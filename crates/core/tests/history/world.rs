@@ -15,7 +15,7 @@ use crate::fault::{Fault, Seen};
 use crate::hardware::{Hw, MILLI, SECOND};
 use crate::hooks::Hooks;
 use crate::inside::Moment;
-use crate::ledger::{Ledger, ROOM};
+use crate::ledger::{Excused, Ledger};
 use crate::matrix::{Met, Phase};
 use crate::rng::Rng;
 use crate::rollout::Rule;
@@ -30,6 +30,9 @@ pub const BRAKE: i64 = 60 * SECOND;
 
 /// No history lasts longer; operations that are never answered do.
 const LONGEST: i64 = 900 * SECOND;
+
+/// The calm at the end of a history is no longer, whatever would come to rest then.
+const LONGEST_CALM: i64 = 60 * SECOND;
 
 /// The longest that a sound device takes for anything.
 pub const ANSWER: i64 = (QUICK + SLOW) * MILLI;
@@ -152,6 +155,9 @@ pub struct Outcome {
     /// A trial measured a block of both arms; the hold-out compared; harm was declared.
     pub tried: [bool; 3],
     pub met: Met,
+    /// How much of its time is excused, and whether the node came to rest.
+    pub excused: Excused,
+    pub rested: [bool; 3],
 }
 
 pub struct World {
@@ -193,6 +199,8 @@ pub struct World {
     pub epoch: u32,
     pub boot: u32,
     pub calm: bool,
+    /// Since when it has been.
+    pub calmed: i64,
     pub jobs_end: bool,
     pub stop_sent: Option<i64>,
     pub stopped: bool,
@@ -251,6 +259,7 @@ impl World {
             epoch: 0,
             boot: 0,
             calm: false,
+            calmed: 0,
             jobs_end: setup.jobs_end,
             stop_sent: None,
             stopped: false,
@@ -343,6 +352,8 @@ impl World {
             writes: self.writes,
             tried: self.tried,
             met: self.met,
+            excused: self.ledger.excused,
+            rested: self.ledger.rest.looked_at,
         }
     }
 
@@ -663,13 +674,11 @@ impl World {
 
     fn calm_down(&mut self) {
         self.note(|| "calm".to_owned());
-        self.calm = true;
+        (self.calm, self.calmed) = (true, self.now);
         self.disk.with(|disk| {
             disk.heal();
             disk.deadly = false;
         });
-        // Records that could not be written until now are written from now on.
-        self.ledger.grace = self.ledger.grace.max(self.now + ROOM);
         for device in 0..self.hw.len() {
             let hw = &mut self.hw[device];
             hw.gone = false;
@@ -704,6 +713,11 @@ impl World {
             return;
         }
         if self.calm {
+            let rests_by = self.rests_by().filter(|&by| self.now < by);
+            if let Some(by) = rests_by.filter(|&by| by < self.calmed + LONGEST_CALM) {
+                // A node that would come to rest is looked at before the stop.
+                return self.at(by, Ev::Stop);
+            }
             self.check_quiet();
         }
         self.note(|| "stop".to_owned());

@@ -165,7 +165,9 @@ impl World {
     pub(super) fn check_sum(&mut self, when: &str) {
         let now = self.now;
         self.ledger.old.retain(|&(until, _)| now < until);
-        let sum = self.weights();
+        let sum: i64 = (0..self.hw.len())
+            .map(|device| self.answered_for(device))
+            .sum();
         let old = self
             .ledger
             .old
@@ -175,8 +177,7 @@ impl World {
             .unwrap_or(0);
         let limit = self.limit().max(old);
         self.ledger.last_limit = Some(self.limit());
-        let excused = now < self.ledger.grace;
-        if sum <= limit + self.excess() || excused || self.all_low() {
+        if sum <= limit + self.excess() || self.all_low() {
             return;
         }
         let caps: Vec<f64> = self.hw.iter().map(|hw| hw.cap as f64 / 1e6).collect();
@@ -198,6 +199,8 @@ impl World {
         let low = |(device, said): (usize, &Said)| {
             let hw = &self.hw[device];
             let movable = said.state == DeviceState::Ours && self.now >= hw.trouble_until;
+            // An excused one is answered for at its floor.
+            let movable = movable && !self.is_excused(device);
             if !movable || said.found.is_none() || !hw.is_gpu() && !self.lends(device, said) {
                 return true;
             }

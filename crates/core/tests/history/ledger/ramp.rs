@@ -8,7 +8,7 @@ use crate::world::World;
 const OVER: i64 = 5 * SECOND;
 
 /// Caps that rise do so every second; where a device came up from below its floor that is paid for first.
-const RESTS: i64 = 4 * SECOND;
+pub(super) const RESTS: i64 = 4 * SECOND;
 
 /// litd's rises of late, with the bound that held then.
 #[derive(Debug, Default)]
