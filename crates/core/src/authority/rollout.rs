@@ -68,7 +68,9 @@ impl<S: Store> Core<S> {
         if off {
             self.devices.try_once_more();
             for device in concerned {
-                self.let_go_of(device, true);
+                // At a start nobody has read yet which devices were released by name before.
+                let by_mode = !self.is_released_by_name(device);
+                self.let_go_of(device, by_mode);
             }
         } else {
             let (released, others): (Vec<_>, Vec<_>) = concerned

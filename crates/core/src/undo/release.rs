@@ -56,8 +56,6 @@ impl<S: Store> Core<S> {
     }
 
     pub(crate) fn let_go_of(&mut self, device: usize, by_mode: bool) {
-        // Who is off at a start has not read which devices were released by name before.
-        let by_mode = by_mode && !self.is_released_by_name(device);
         let (now, held) = (self.now(), self.writer.account().held(device));
         let owed = self.may_open(device) || self.writer.is_journaled(device);
         let Some(unit) = self.devices.get_mut(device) else {
