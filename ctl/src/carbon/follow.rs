@@ -23,9 +23,9 @@ use crate::{Outcome, caps, output};
 /// The budget is --highest at intensities up to --clean, --lowest from --dirty on, and linear
 /// between. litd gets it as a lease that this command renews. While the signal is stale or lost the
 /// lease has --fallback; without --fallback, and when this command ends, the lease ends: then the
-/// budget is as without a lease, the lower one of the administrator's (`litctl budget`, else
-/// caps.budget) and caps.safe_budget. The training job is not changed, and litd itself opens no
-/// connection to the network. Runs until it is stopped.
+/// budget is as without a lease: the least of the administrator's (`litctl budget`, else
+/// caps.budget), caps.safe_budget, and the GPUs' part of the node's budget. The training job is not
+/// changed, and litd itself opens no connection to the network. Runs until it is stopped.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

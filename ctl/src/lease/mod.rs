@@ -12,9 +12,9 @@ use crate::{Outcome, caps, output};
 /// Show, grant or end the lease of a fleet controller
 ///
 /// A lease sets a mode, a budget or both for some seconds, and is renewed by granting it again. When
-/// it ends, the configured mode is in force again, and as budget the lower one of the administrator's
-/// (`litctl budget`, else caps.budget) and caps.safe_budget. A controller may use HTTP instead: PUT /v1/lease on the
-/// control socket. Root and litd's admin group may grant and end leases.
+/// it ends, the configured mode is in force again, and as budget the least of the administrator's
+/// (`litctl budget`, else caps.budget), caps.safe_budget, and the GPUs' part of the node's budget. A
+/// controller may use HTTP instead: PUT /v1/lease on the control socket. Root and litd's admin group may grant and end leases.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Args {

@@ -126,13 +126,13 @@ dimensions! {
         "B300 memory streaming 791 of 1100 W (read); split into core and memory assumed"
     LowestVoltage "lowest-voltage" "" 0.62..0.78 Linear Data
         "voltage below the knee relative to that at the highest clock";
-        "Zeus: exponent -0.2 to -2.5 along one curve"
+        "Zeus: exponent of time in power -0.2 to -2.5 along one curve"
     Knee "knee" "" 0.5..0.74 Linear Data
         "clock below which voltage no longer falls, relative to the highest";
-        "Zeus: exponent falls three- to tenfold; B300 -1.06 to -0.34 (read)"
+        "Zeus: exponent of time in power falls three- to tenfold; B300 -1.06 to -0.34 (read)"
     GemmBound "gemm-clock-bound" "" 0.85..1.0 Linear Data
         "part of a matrix product's time that follows the clock";
-        "Longhorn sgemm: exponent of clock -1.00; training kernels assumed lower"
+        "Longhorn sgemm: exponent of time in the clock -1.00; training kernels assumed lower"
     AttentionBound "attention-clock-bound" "" 0.7..0.95 Linear Assumed
         "part of attention's time that follows the clock"; "assumed"
     VectorBound "vector-clock-bound" "" 0.05..0.4 Linear Assumed

@@ -441,7 +441,7 @@ fn tables(summaries: &[Summary]) -> String {
     if let Some(it) = summaries.first() {
         let _ = writeln!(
             text,
-            "\nRegret: time (gpu-red: power) against the optimum's. On the way: the slowest {WINDOW}\n\
+            "\nRegret: time (gpu-red: power) against the optimum's, without noise. On the way: the slowest {WINDOW}\n\
              iterations. ExT: energy times time, at the end or over the run. {} nodes.",
             it.nodes
         );
