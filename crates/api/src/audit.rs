@@ -34,7 +34,7 @@ pub struct Record {
     pub seq: u64,
     /// Wall-clock time, seconds since 1970.
     pub unix_seconds: f64,
-    /// Seconds since the node booted, which no correction of the wall clock changes. A litd of before 0.2 has written
+    /// Seconds since the node booted, which no correction of the wall clock changes. Records of an older litd have
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_seconds: Option<f64>,

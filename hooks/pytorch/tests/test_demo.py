@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.processes import run
+from tests.processes import ROOT
 from tests.standin import SOON, wait_for
 from tests.test_daemon import program, running
 
@@ -33,13 +35,21 @@ def test_a_job_on_cpus_is_seen_beside_the_simulated_one(monkeypatch: pytest.Monk
         addresses = re.findall(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", said)
         assert len(addresses) == RANKS, said
 
-        script = ("examples/on_cpus.py", *addresses, "--seconds", "15")
-        trains = pool.submit(run, *script, ranks=RANKS, timeout=2 * SOON)
+        # As the command that it prints says.
+        assert "python3 hooks/pytorch/examples/on_cpus.py" in said, said
+        trains = pool.submit(
+            subprocess.run,
+            (sys.executable, "examples/on_cpus.py", *addresses, "--seconds", "15"),
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=2 * SOON,
+        )
         # A busy machine takes its time to import torch.
         wait_for("both ranks", lambda: len(job().get("ranks", [])) == RANKS, 3 * SOON)
         wait_for("iterations", lambda: bool(job().get("iteration_time")))
-        for code, _, errors in trains.result():
-            assert code == 0, errors
+        assert trains.result().returncode == 0, trains.result()
         wait_for("the job's end", lambda: not job())
         demo.send_signal(signal.SIGINT)
         rest = demo.stdout.read()

@@ -53,8 +53,8 @@ fn recipe(free: &Range<usize>, layout: &Layout) -> String {
          of them is accepted as it is. Two processes with PyTorch on CPUs, from the folder of\n\
          the sources:\n\n    \
          export LITD_SOCKET={}\n    \
-         PYTHONPATH=hooks/pytorch torchrun --nproc_per_node {FREE} \\\n        \
-         hooks/pytorch/examples/on_cpus.py {}\n\n",
+         PYTHONPATH=hooks/pytorch python3 hooks/pytorch/examples/on_cpus.py \\\n        \
+         {}\n\n",
         layout.ingest().display(),
         addresses.join(" "),
     )
