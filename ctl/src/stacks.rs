@@ -14,7 +14,7 @@ use crate::{Outcome, output};
 /// tries it first. After 20 samples that lack no kernels the stack is good for that user; after harm its profiler is
 /// off. Imported results hold for all users of this node: a good stack needs no canary here, and a profiler that is off
 /// for everybody on the other node is off for everybody here. Root and litd's admin group may import. `litctl forget`
-/// deletes all results.
+/// deletes all results of litd; hooks keep their own until the node boots.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -181,7 +181,8 @@ fn profilers(out: &mut String, report: &Report) -> fmt::Result {
     if report.profilers_off.is_empty() {
         return Ok(());
     }
-    let instead = "hooks time modules instead; `litctl forget` has them tried again";
+    let instead = "hooks time modules instead. To try them again, boot the node and run \
+                   `litctl forget` before jobs start";
     item(out, "Profilers that are off", instead)?;
     for off in &report.profilers_off {
         writeln!(out, "  {WARNING}{}{WARNING:#}", off.software)?;

@@ -16,8 +16,8 @@ use crate::{Outcome, output};
 /// Runs beside litd on each node of a job that follows a plan. litd gives a late GPU more power as far as it can. A
 /// GPU that stays late is reported as a straggler with its degree (how many times as long its computations take as
 /// planned); then the job's other pipelines can run slower without a longer iteration. The report is withdrawn when
-/// the GPU has recovered, when the command ends, and when litd is silent for half a minute. With --json each line is
-/// the report on one rank, or the reason why there is none.
+/// the GPU has recovered, when the job has ended, when the command ends (except with --once), and when litd is silent
+/// for half a minute. With --json each line is the report on one rank, or the reason why there is none.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -41,7 +41,7 @@ pub struct Args {
     /// How often litd is asked, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = litd_cli::plan::positive)]
     interval: f64,
-    /// Report the present state once, and end
+    /// Report the present state once, and end without withdrawing the reports
     #[arg(long)]
     once: bool,
 }

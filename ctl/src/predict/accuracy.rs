@@ -18,8 +18,9 @@ use crate::{Outcome, output};
 ///
 /// Tables are halved by shape group: (n, k) of matrix products, (heads, KV heads, dimension) of
 /// attention, (hidden, inter, experts, top-k) of experts, every second size of collectives, every
-/// second model of requests. Prints the errors of the shipped constants and of the fitted ones on
-/// the half that was not fitted, and the hash of the half that was.
+/// second number of tokens of layers, every second model of requests. Prints the errors of the
+/// shipped constants and of the fitted ones on the half that was not fitted, and the hash of the
+/// half that was.
 #[derive(clap::Args)]
 pub struct Accuracy {
     /// Tables, or folders of tables. A table's GPU is in its name, or is given before the path:

@@ -337,7 +337,7 @@ pub fn study(args: &Args) -> Fallible<(String, Report)> {
     text += &starts(&drawn);
     let calibrated: Vec<&Verdicts> = named.iter().filter(|it| it.node.is_calibrated()).collect();
     text += &format!(
-        "\n### Nodes fitted to measurements\n\n{}",
+        "\n### The paper's node and the simulator's\n\n{}",
         nodes(&calibrated)
     );
     let corners: Vec<&Verdicts> = named.iter().filter(|it| !it.node.is_calibrated()).collect();

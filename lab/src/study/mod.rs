@@ -39,8 +39,8 @@ pub struct Args {
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Only this node, fitted to measurements or a corner of the family (in tracking: this event);
-    /// draws of family are run all the same
+    /// Only this node of the simulator, or this corner of the family (in tracking: this event); draws
+    /// of family are run all the same
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`
@@ -53,9 +53,9 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Plants by an author who had not read the laws, and all nodes fitted to measurements
+    /// Plants by an author who had not read the laws, and the simulator's own nodes
     Family,
-    /// Nodes fitted to measurements, at 1 % kernel noise and 0.5 % iteration noise
+    /// The simulator's own nodes, at 1 % kernel noise and 0.5 % iteration noise
     Levelling,
     /// The same at 3 % kernel noise
     Loud,

@@ -67,7 +67,9 @@ fn the_family_has_tables_csv_and_json_and_a_draw_is_its_row() {
     let args = family(out, &few);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let text = litlab(&args);
-    assert!(text.contains("SIMULATED") && text.contains("### Nodes fitted to measurements"));
+    assert!(
+        text.contains("SIMULATED") && text.contains("### The paper's node and the simulator's")
+    );
     for line in text.lines().filter(|it| it.starts_with("gpu-realloc")) {
         assert!(line.chars().count() <= 80, "{line}");
     }

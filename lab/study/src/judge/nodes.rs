@@ -1,5 +1,5 @@
-//! The nodes that laws are judged on: draws of the family, its corners, and the calibrated
-//! scenarios of `lab/sim`.
+//! The nodes that laws are judged on: draws of the family, its corners, and scenarios
+//! of `lab/sim`.
 
 use litd_plants::kind::Sensor;
 use litd_plants::{Dimension, Draw, corner};
@@ -50,12 +50,12 @@ pub struct Field<'a> {
 }
 
 impl Named {
-    /// The nodes that were fitted to what somebody measured, and the corners of the family.
+    /// The simulator's own nodes, and the corners of the family.
     #[must_use]
     pub fn with_a_name() -> Vec<Self> {
-        let fitted = cases::nodes().map(Self::Scenario);
+        let own = cases::nodes().map(Self::Scenario);
         let corners = corner::all().into_iter().map(|it| Self::Corner(it.name));
-        corners.chain(fitted).collect()
+        corners.chain(own).collect()
     }
 
     /// What it is called; a draw has no name.
@@ -67,7 +67,7 @@ impl Named {
         }
     }
 
-    /// Whether it was fitted to what somebody measured.
+    /// Whether it is the paper's node or one of the simulator's own.
     #[must_use]
     pub fn is_calibrated(&self) -> bool {
         match self {

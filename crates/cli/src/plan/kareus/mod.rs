@@ -60,7 +60,8 @@ pub struct Explored {
 /// computations of the other. For each point of the iteration's time-energy frontier, three things
 /// are chosen together: the number of SMs of a communication, the computation with which it starts,
 /// and the GPU's clock. The paper's baselines are printed beside it, as special cases of the same
-/// model. Energies are of all GPUs of one pipeline.
+/// model. Energies are of all GPUs of one pipeline, except in plans that --plan writes and in the
+/// table of microbatches: there they are of one GPU of each stage.
 #[derive(clap::Args)]
 #[command(after_help = S::EXAMPLES)]
 pub struct Args<S: Source> {
@@ -85,7 +86,7 @@ pub struct Args<S: Source> {
     /// [default: the fastest plan is shown]
     #[arg(long, value_name = "S", value_parser = positive, conflicts_with = "within_energy")]
     within_time: Option<f64>,
-    /// Show the fastest plan among those that use at most this energy, in J
+    /// Show the fastest plan among those that use at most this energy, in J, on all GPUs of one pipeline
     #[arg(long, value_name = "J", value_parser = positive)]
     within_energy: Option<f64>,
     /// Write every point of every frontier: method,time_s,energy_J
