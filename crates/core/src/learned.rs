@@ -10,7 +10,7 @@ use litd_policies::Policy;
 use litd_units::Watts;
 use serde::{Deserialize, Serialize};
 
-use crate::hooks::party;
+use crate::hooks::party::{self, Party, Told};
 use crate::hooks::profilers::{ProfilerGood, ProfilerOff, Profilers};
 use crate::hooks::tenant::Tenant;
 use crate::store::Store;
@@ -71,6 +71,17 @@ pub struct Distribution {
     /// When a job that started from it was rolled back, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlearned: Option<f64>,
+}
+
+/// Nobody's jobs cost another his.
+impl Told for Distribution {
+    fn parties(&self) -> BTreeSet<Party> {
+        BTreeSet::from([self.key.tenant.party()])
+    }
+
+    fn forget(&mut self, _party: &Party) -> bool {
+        true
+    }
 }
 
 impl Distribution {
@@ -281,19 +292,7 @@ impl Learned {
         self.distributions
             .retain(|known| !known.is_of(&new.key, new.policy));
         self.distributions.push(new);
-        while self.distributions.len() > KEPT {
-            self.drop_one();
-        }
-    }
-
-    /// Drops the oldest distribution of the user, or of the pod, that has most: nobody's jobs cost another his.
-    fn drop_one(&mut self) {
-        let party = |it: &Distribution| it.key.tenant.party();
-        let most = party::largest(self.distributions.iter().map(party));
-        let is_of_most = |it: &Distribution| Some(party(it)) == most;
-        if let Some(oldest) = self.distributions.iter().position(is_of_most) {
-            self.distributions.remove(oldest);
-        }
+        party::make_room(&mut self.distributions, KEPT);
     }
 
     /// A job that started from this distribution was rolled back: for 7 days no job starts from it, also where it is

@@ -170,6 +170,13 @@ impl Basis {
         self.project_rising(&caps.to_watts(), gpus, rise)
     }
 
+    /// Holds these caps at once, as far as they can be taken back, and returns what is held then.
+    pub fn go_back(&mut self, caps: &CapVector, gpus: &[GpuReading]) -> CapVector {
+        let caps = self.take_back(caps, gpus);
+        self.hold_now(&caps);
+        caps
+    }
+
     fn project_rising(
         &self,
         wanted: &[Watts],

@@ -4,7 +4,7 @@ use litd_diagnosis::Limits;
 use litd_units::Watts;
 
 use super::basis::Basis;
-use super::steered::{ByLaw, Doing, Steered, power_helps};
+use super::steered::{ByLaw, Doing, Steered, moves_any, power_helps};
 use crate::decision::{Decision, Why, adjusted};
 use crate::diagnosis::{Diagnosis, may_rise};
 use crate::model::{Bounds, Lesson, ModelLaw, Proposal};
@@ -191,9 +191,8 @@ impl Steered {
         let cpus = self.cpu_targets(basis);
         let wanted: Vec<Watts> = proposal.caps.iter().copied().chain(cpus).collect();
         let caps = basis.project(&wanted, gpus, rise(basis));
-        let moves = (0..held.len()).any(|gpu| caps.watts(gpu) != Some(held[gpu]));
         // A request is not repeated where a driver holds another cap.
-        if !moves || caps == *basis.caps() {
+        if !moves_any(&caps, gpus) || caps == *basis.caps() {
             return self.converge(basis, mean, false, Why::NothingMoves);
         }
         if let Some(law) = self.model_mut() {
@@ -222,9 +221,7 @@ impl Steered {
             let home = self.home.clone();
             return Some(self.back_to(basis, &home, gpus, Why::RolledBack { before, after }));
         }
-        let last = self.trail.pop()?;
-        let caps = basis.take_back(&last, gpus);
-        basis.hold_now(&caps);
+        let caps = basis.go_back(&self.trail.pop()?, gpus);
         let law = self.model_mut()?;
         law.retreats += 1;
         law.model.be_careful();

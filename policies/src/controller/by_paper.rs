@@ -3,7 +3,7 @@
 use litd_units::{Millis, Watts};
 
 use super::basis::Basis;
-use super::steered::{ByLaw, Doing, Level, Steered, power_helps};
+use super::steered::{ByLaw, Doing, Level, Steered, moves_any, power_helps};
 use crate::decision::{Decision, Why, adjusted};
 use crate::diagnosis::Diagnosis;
 use crate::law::{adj_power_node, inc_power_gpu};
@@ -130,9 +130,7 @@ impl Steered {
         }
         // At the caps before the last adjustment the GPUs are further apart than now: that is not drift.
         let spread = self.baseline.leads.spread().max(self.close(basis));
-        let last = self.trail.pop()?;
-        let caps = basis.take_back(&last, gpus);
-        basis.hold_now(&caps);
+        let caps = basis.go_back(&self.trail.pop()?, gpus);
         let why = Why::CostsSpeed { slowdown };
         let law = self.paper()?;
         law.stride /= 2.0;
@@ -198,8 +196,7 @@ impl Steered {
         let wanted = adj_power_node(&increase, &gpu_caps, basis.plan().tdp(), budget);
         let wanted: Vec<Watts> = wanted.into_iter().chain(self.cpu_targets(basis)).collect();
         let caps = basis.project(&wanted, gpus, mitigation.rise());
-        let moves = (0..gpu_caps.len()).any(|gpu| caps.watts(gpu) != Some(gpu_caps[gpu]));
-        if !moves {
+        if !moves_any(&caps, gpus) {
             return self.converge(basis, mean, false, Why::NothingMoves);
         }
         let why = adjusted(mean, &gpu_caps, &caps);

@@ -163,8 +163,7 @@ impl Steered {
         let cpus = basis.plan().cpu_targets().iter().copied();
         let wanted: Vec<Watts> = wanted.chain(cpus).collect();
         let caps = basis.project(&wanted, gpus, Watts(f64::INFINITY));
-        let moves = (0..gpus.len()).any(|gpu| caps.watts(gpu) != Some(gpus[gpu].cap));
-        moves.then(|| self.adjust_to(basis, caps, Why::Recalled { fraction }))
+        moves_any(&caps, gpus).then(|| self.adjust_to(basis, caps, Why::Recalled { fraction }))
     }
 
     /// A window has ended.
@@ -328,8 +327,7 @@ impl Steered {
         gpus: &[GpuReading],
         why: Why,
     ) -> Decision {
-        let caps = basis.take_back(caps, gpus);
-        basis.hold_now(&caps);
+        let caps = basis.go_back(caps, gpus);
         Decision {
             state: State::Rollback,
             apply: Some(caps),
@@ -347,6 +345,12 @@ impl Steered {
         let chance = errors * (before.time_noise / before.iteration_time) * samples.sqrt();
         Some(now.iteration_time / before.iteration_time - 1.0 - chance)
     }
+}
+
+/// Whether these caps are others than any GPU holds: the way to them may be shorter than driver units.
+pub(super) fn moves_any(caps: &CapVector, gpus: &[GpuReading]) -> bool {
+    let mut all = gpus.iter().enumerate();
+    all.any(|(at, gpu)| caps.watts(at) != Some(gpu.cap))
 }
 
 /// gpu-red moves no watts to the straggler: that its own cap does not bind it, or may not
