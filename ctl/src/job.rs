@@ -86,7 +86,7 @@ struct Which {
 const EXAMPLES: &str = "\
 Examples:
   litctl job begin                       in Slurm's Prolog
-  litctl job begin --opt-out             the same, but litd does not steer its GPUs
+  litctl job begin --opt-out             the same; litd does not steer its GPUs
   litctl job end                         in Slurm's Epilog, before health checks
   litctl job end slurm-1234 --gpu 0,1
   litctl job begin pod-1b9f5d1e-3f0c-4a57-9a0e-0c9a1d5b7c11 --opt-out";

@@ -86,9 +86,11 @@ enum Command {
 const EXIT: &str = "\
 Exit status:
   0    done
-  1    no connection to litd: it does not run here, or this user has no permission
+  1    no connection to litd: it does not run here, or this user has no
+       permission
   2    the command line or a file is wrong, or litd refuses the command
-doctor, qualify, job, carbon advise and carbon run have other exit statuses: see their --help.";
+doctor, qualify, job, carbon advise and carbon run have other exit statuses: see
+their --help.";
 /// The exit status where litd can't be asked.
 const NO_DAEMON: u8 = 1;
 /// The exit status of what was asked wrongly, or refused.

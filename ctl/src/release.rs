@@ -10,7 +10,8 @@ use crate::control::{self, Socket};
 /// Needed before a GPU reset, a driver upgrade or a change of partition mode, which open handles
 /// prevent. Within 5 s litd answers that the devices are released, or why they are not. A job on a released
 /// GPU is only observed; its other GPUs keep their caps. litd takes a device back on `litctl resume`, when
-/// the GPU returns to the bus, when its driver is loaded anew, or after release.resume_after_seconds.
+/// the GPU returns to the bus or its driver is loaded anew (unless release.resume_on_return = false),
+/// or after release.resume_after_seconds, if that is set.
 /// Root and litd's admin group may do this.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -76,14 +76,17 @@ pub struct Args {
 
 const EXIT: &str = "\
 Exit status:
-  0  every device that was written to did what litd needs; with --dry-run: the test could be run
+  0  every device that was written to did what litd needs; with --dry-run:
+     the test could be run
   1  the test could not be run
   2  the command line or the configuration is wrong
-  3  refused, and nothing was written: litd runs, a kill switch or mode = \"off\" is set, a process
-     uses a GPU, a dead litd has left caps changed, or its undo journal was damaged
+  3  refused, and nothing was written: litd runs, a kill switch or
+     mode = \"off\" is set, a process uses a GPU, a dead litd has left caps
+     changed, or its undo journal was damaged
   4  a device failed, which the report names; caps are as they were found
   5  stopped before its end; caps are as they were found
-  6  a cap may not be as it was found: the report says which, and `litd restore` tries again";
+  6  a cap may not be as it was found: the report says which, and
+     `litd restore` tries again";
 
 fn seconds(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number of seconds")?;

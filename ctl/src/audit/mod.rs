@@ -45,9 +45,11 @@ Examples:
   litctl audit --failed
   litctl audit --json | jq -r 'select(.record == \"intent\") | .reason'
 
-With --json the records are printed as they are in the log, one per line: \"intent\" before a write,
-\"outcome\" after it, \"enforced\" once a later reading has shown the limit in force. The last two have
-the \"seq\" of their intent in the field \"intent\". A line that was altered has \"altered\": true.";
+With --json the records are printed as they are in the log, one per line. The
+field \"record\" is \"intent\" before a write, \"outcome\" after it, and \"enforced\"
+once a later reading has shown the limit in force. The last two have the \"seq\"
+of their intent in the field \"intent\". A line that was altered has
+\"altered\": true.";
 
 /// Where the log is, if nobody says otherwise: the first of them that is there.
 const USUAL: [&str; 2] = ["/var/log/litd", "/var/lib/litd/audit"];

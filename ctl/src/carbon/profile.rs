@@ -78,8 +78,8 @@ pub struct Args {
 const EXAMPLES: &str = "\
 Example:
   litctl carbon profile --gpus 8 --tokens-per-iteration 16384 --out P.csv -- \\
-      torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size {tp} \\
-      --pipeline-model-parallel-size {pp}";
+      torchrun --nproc-per-node 8 pretrain_gpt.py \\
+      --tensor-model-parallel-size {tp} --pipeline-model-parallel-size {pp}";
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 

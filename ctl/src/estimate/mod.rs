@@ -75,10 +75,13 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  nvidia-smi --query-gpu=timestamp,uuid,power.draw,clocks.sm,temperature.gpu,enforced.power.limit,\\
-power.max_limit,clocks_event_reasons.active --format=csv -l 10 > $(hostname).csv
+  COLUMNS_1=timestamp,uuid,power.draw,clocks.sm,temperature.gpu
+  COLUMNS_2=enforced.power.limit,power.max_limit,clocks_event_reasons.active
+  nvidia-smi --query-gpu=$COLUMNS_1,$COLUMNS_2 --format=csv -l 10 \\
+      > $(hostname).csv
   litctl estimate --csv *.csv --price kwh=0.14,gpu_hour=2.50
-  litctl estimate --prometheus http://prometheus:9090 --last 7d --html fleet.html
+  litctl estimate --prometheus http://prometheus:9090 --last 7d \\
+      --html fleet.html
   litctl estimate --csv runs.csv.gz --cap-w 300 \\
       --columns node=host,gpu=uuid,time=ts,power_w=draw,pace=ms";
 

@@ -53,13 +53,14 @@ pub struct Options {
         hide_default_value = true
     )]
     matching: String,
-    /// How long a time to read, up to --until
+    /// How long a time to read, up to --until: a whole number of seconds, or with a unit, such as
+    /// 15m, 24h or 7d
     #[arg(long, value_name = "SPAN", requires = "prometheus", default_value = "24h", value_parser = span)]
     last: i64,
     /// The end of that time, as Unix seconds or RFC 3339 [default: now]
     #[arg(long, value_name = "TIME", requires = "prometheus", value_parser = end)]
     until: Option<i64>,
-    /// The time between two samples: the scrape interval, or more
+    /// The time between two samples, such as 30s or 5m: the scrape interval, or more
     #[arg(long, value_name = "SPAN", requires = "prometheus", default_value = "30s", value_parser = span)]
     step: i64,
 }

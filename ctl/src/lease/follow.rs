@@ -39,7 +39,8 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Example, /etc/litd/fleet.toml:
-  valid_until = 2026-12-01T00:00:00Z    # the controller must update the file before
+  # The lease ends then, unless the controller has written a later time.
+  valid_until = 2026-12-01T00:00:00Z
   mode = \"on\"
   budget = 4800
   [nodes.gpu-node-17]

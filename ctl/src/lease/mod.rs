@@ -53,11 +53,11 @@ enum Action {
 
 const EXAMPLES: &str = "\
 Examples:
-  litctl lease                                           show it
-  litctl lease grant --seconds 300 --budget 4800         at most 4,800 W for 5 minutes
-  litctl lease grant --seconds 3600 --mode off           litd is off for an hour
+  litctl lease                                      show it
+  litctl lease grant --seconds 300 --budget 4800    at most 4,800 W for 300 s
+  litctl lease grant --seconds 3600 --mode off      litd is off for an hour
   litctl lease end
-  litctl lease follow /etc/litd/fleet.toml               renew it while the file grants it
+  litctl lease follow /etc/litd/fleet.toml          renew it as the file says
   curl --unix-socket /run/litd/control.sock -X PUT http://litd/v1/lease \\
       -d '{\"controller\": \"fleet\", \"seconds\": 300, \"budget\": 4800}'";
 

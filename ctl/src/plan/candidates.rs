@@ -27,7 +27,7 @@ pub struct Args {
     /// the paper's A100]
     #[arg(long, value_name = "GPU.json")]
     gpu: Option<PathBuf>,
-    /// The results so far [default: none]
+    /// The results so far, in the format that `litctl plan kareus` reads [default: none]
     #[arg(long, value_name = "RESULTS.csv")]
     results: Option<PathBuf>,
     /// Static power: the power of a GPU that is ready and has no work, in watts

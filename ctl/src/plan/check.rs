@@ -39,10 +39,10 @@ Examples:
   litctl plan check --schedule 1f1b freqs_pipeline_00324.py
 
 With --json: one object for one FILE, an array of objects for several, in their
-order. Each has kind (contract, freqs, scheds, or null if it is unknown), stages,
-instructions (of all stages together), microbatches, clocks_mhz (each once,
-lowest first), partitions (each name with the number of instructions that have
-it), ok, and problems with their places.
+order. Each has kind (contract, freqs, scheds, or null if it is unknown),
+stages, instructions (of all stages together), microbatches, clocks_mhz (each
+once, lowest first), partitions (each name with the number of instructions that
+have it), ok, and problems with their places.
 
 The exit status is 2 if a plan has a problem.";
 

@@ -7,7 +7,8 @@ use crate::{Outcome, output};
 
 /// Divide layers among stages so that the stages' times differ as little as possible
 ///
-/// Prints where stages begin and end, and the imbalance ratio (Perseus, Table 7).
+/// Prints where stages begin and end, and the imbalance ratio (Perseus, Table 7): the time of
+/// the longest stage divided by that of the shortest.
 #[derive(clap::Args)]
 pub struct Args {
     /// The forward time of each layer in ms, in order

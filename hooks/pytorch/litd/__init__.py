@@ -3,8 +3,8 @@
     with litd.attach():
         train()
 
-or `litd.attach(optimizer)` anywhere before training. Where no daemon listens this costs nothing;
-whatever goes wrong, training goes on.
+or `litd.attach(optimizer)` anywhere before training. If no daemon listens, the hook prints one
+warning and tries again, at most once a minute. Whatever goes wrong, training goes on.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def attach(
     """Attaches this process to litd, as one rank of a training job.
 
     Iterations are the steps of `optimizer`, or of the first optimizer that steps; `Hook.step`
-    counts them by hand. Rank, job and GPU are found at the first step; `job` and `gpu` (a PCI
-    address or a UUID) say them where they can't be. `socket` is where litd listens
-    (`LITD_SOCKET`, or `/run/litd/ingest.sock`). With `steps_by_hand` no optimizer is watched.
+    counts them by hand. The hook finds rank, job and GPU at the first step; give `job` or `gpu`
+    (a PCI address or a UUID) if it can't find them. `socket` is the path of the socket that litd
+    listens at; without it the hook takes `LITD_SOCKET`, else `/run/litd/ingest.sock`. With
+    `steps_by_hand` no optimizer is watched.
 
     A hook that is attached already is closed. Never raises: where there can be no hook (Windows
     has none of what it needs) what is returned does nothing.

@@ -9,9 +9,10 @@ from pathlib import Path
 def checkpoint_due() -> bool:
     """Whether `litctl carbon run` asks for a checkpoint.
 
-    Training looks after each step, or each few; where it is due it writes a checkpoint, writes how
-    many tokens that has to the file that `--progress` names, and ends. It is started again with
-    the next configuration. Without `litctl carbon run` none is ever due. Never raises.
+    Call this after each step, or every few steps. If it returns True, write a checkpoint, write the
+    number of tokens that the checkpoint has to the file that `--progress` names, and end: litctl
+    then starts the job again with the next configuration. Without `litctl carbon run` it returns
+    False. Never raises.
     """
     asked = os.environ.get("LITD_CARBON_CHECKPOINT")
     if not asked:

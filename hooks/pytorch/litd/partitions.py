@@ -411,7 +411,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     known = "as for `litctl plan kareus`"
     parser.add_argument("--job", required=True, metavar="JOB.json", help=f"the job, {known}")
-    written = "the results: read if the file exists, and written"
+    written = "the results, as CSV: rows are added to the file, which is made if missing"
     parser.add_argument("--results", type=Path, required=True, metavar="RESULTS.csv", help=written)
     which = f"the GPU, {known} [default: the paper's A100]"
     parser.add_argument("--gpu", metavar="GPU.json", help=which)

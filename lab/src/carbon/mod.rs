@@ -29,7 +29,7 @@ enum Command {
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     if json {
-        return Err("a study has no JSON: read the CSV files that it writes".into());
+        return Err("--json: studies of carbon print no JSON; read the files in --out".into());
     }
     match &args.command {
         Command::Study(args) => study::run(args),

@@ -54,7 +54,7 @@ const FIGURE_5: [(Policy, f64); 5] = [
 
 pub fn run(args: &Args, json: bool) -> Outcome {
     if json {
-        return Err("a study has no JSON: read the CSV files that it writes".into());
+        return Err("--json: studies of carbon print no JSON; read the files in --out".into());
     }
     let month: Month = "2024-05".parse()?;
     let zones = ZONES.map(|(_, zone)| read(&args.data, zone, args));

@@ -18,7 +18,8 @@ impl Costs for Synthetic {
     const SIMULATED: bool = true;
     const EXAMPLES: &'static str = "\
 Example:
-  litlab plan frontier --synthetic 1 --stages 16 --schedule 1f1b --microbatches 128 --check";
+  litlab plan frontier --synthetic 1 --stages 16 --schedule 1f1b \\
+      --microbatches 128 --check";
 
     const OPTIONS: [&'static str; 3] = [
         "The pipeline's number of stages, each on one GPU",

@@ -18,7 +18,8 @@ pub struct Args {
     /// A plant with a name (litlab plants list)
     #[arg(long, value_name = "NAME", group = "plant")]
     corner: Option<String>,
-    /// Another node of the same kind with the same job: other silicon, cooling and noise
+    /// Show this sibling, by its number, in place of the node: a node of the same kind with the same
+    /// job, and with other silicon, cooling and noise
     #[arg(long, value_name = "N")]
     sibling: Option<u64>,
 }
