@@ -150,7 +150,7 @@ impl Wishes {
         pids.sort_unstable();
         pids.dedup();
         match pids.len() {
-            0 => Err("no process is named, and no job".to_owned()),
+            0 => Err("no process is named, and no job: name one of them".to_owned()),
             1..=MOST => Ok(pids),
             more => Err(format!("{more} processes are more than {MOST} at a time")),
         }

@@ -334,7 +334,7 @@ impl Runner {
     /// Writes down what is about to be written.
     fn record(&mut self, turn: &Turn, operation: Operation) -> Result<(), String> {
         let Some(records) = &mut self.records else {
-            return Err("nothing can be put on record".to_owned());
+            return Err("the undo journal is not open, so nothing may be written".to_owned());
         };
         records.at(Clock::Kernel.now());
         match operation {

@@ -26,6 +26,7 @@ use crate::{Outcome, caps, output};
 /// budget is as without a lease: the least of the administrator's (`litctl budget`, else
 /// caps.budget), caps.safe_budget, and the GPUs' part of the node's budget. The training job is not
 /// changed, and litd itself opens no connection to the network. Runs until it is stopped.
+/// It prints text alone: --json is refused.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -36,7 +36,7 @@ use crate::{Outcome, caps, output};
 /// Each run but the last is asked for a checkpoint and ends. The time of a switch is from that
 /// request to the end of the next run's first iteration, less one iteration. A configuration in
 /// which the command ends by itself, or logs no iteration in time, is reported and left out: the
-/// model does not fit, or can't be divided so.
+/// model does not fit, or can't be divided so. The command prints text alone: --json is refused.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -88,7 +88,9 @@ impl FromStr for Address {
                 url: url.parse()?,
                 path: path.trim_end_matches('/').to_owned(),
             }),
-            false => Err(format!("{path:?} is no path before /api/v1")),
+            false => Err(format!(
+                "{path:?}: the path before /api/v1 may have letters, digits, / - . _ ~ alone"
+            )),
         }
     }
 }

@@ -119,9 +119,10 @@ class Hook(Scope):
         self._guarded(lambda: self._step(None))
 
     def set_clock(self, megahertz: int) -> None:
-        """Has litd set this rank's GPU to a clock, in MHz; 0: as the driver likes. Never raises.
+        """Asks litd to lock this rank's GPU to a clock, in MHz; 0 unlocks it. Never raises.
 
-        litd answers nothing: it does so where it steers, and undoes it when this process ends.
+        litd sends no answer. It locks the clock in the mode `on` only, and unlocks it when this
+        process ends.
         """
         if not self._is_open or self._pid != os.getpid():
             return

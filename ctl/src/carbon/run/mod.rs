@@ -34,7 +34,7 @@ use crate::{Outcome, output};
 /// writes a checkpoint, writes to --progress how many tokens it has, and ends; litctl starts it
 /// again. Its environment has LITD_TP, LITD_PP and LITD_DP, and {tp}, {pp} and {dp} in the command
 /// are replaced. --state keeps what is needed after a crash of litctl: the same command then
-/// continues.
+/// continues. It prints text alone: --json is refused.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

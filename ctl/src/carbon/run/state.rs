@@ -130,7 +130,7 @@ impl State {
         let is_possible = numbers.all(|it| it.is_finite() && it >= 0.0);
         match is_possible && self.costs.are_possible() && self.rates.are_possible() {
             true => Ok(()),
-            false => Err("a number in it can't be".to_owned()),
+            false => Err("a number of tokens, a time or a rate is out of range".to_owned()),
         }
     }
 
