@@ -83,13 +83,18 @@ impl<S: Store> Core<S> {
         if self.set_budget().is_none() {
             return;
         }
+        let missing = missing_each(devices, shares);
         for job in self.jobs.values() {
             let (mut floors, mut raised) = (Watts::ZERO, Watts::ZERO);
+            let mut left = shares.of(job);
             for view in job.gpus().filter_map(|device| devices.get(device)) {
                 floors += view.limits.floor;
                 raised += view.planned_floor - view.limits.floor;
+                if view.may_move() {
+                    left -= missing;
+                }
             }
-            let left = shares.of(job) - floors;
+            left -= floors;
             if raised <= left || raised <= Watts::ZERO {
                 continue;
             }
@@ -175,4 +180,18 @@ impl<S: Store> Core<S> {
             Standing::Released(let_go) => Owner::Released(self.let_go_view(device, unit, let_go)),
         }
     }
+}
+
+/// The watts that each GPU that litd may move gives up because others hold more than their parts and can't be lowered
+/// (foreign and faulty ones, for example): all give as much, whatever clocks are planned.
+fn missing_each(devices: &[DeviceView], shares: &Shares) -> Watts {
+    let gpus = || devices.iter().enumerate().filter(|(_, view)| view.is_gpu);
+    let beyond = gpus()
+        .filter(|(_, view)| !view.may_move())
+        .map(|(device, view)| {
+            let part = shares.part(device).unwrap_or(Watts::ZERO);
+            (view.account.most - part).max(Watts::ZERO)
+        });
+    let movable = gpus().filter(|(_, view)| view.may_move()).count();
+    beyond.sum::<Watts>() / movable.max(1) as f64
 }

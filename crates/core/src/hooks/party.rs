@@ -3,15 +3,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A user of the node, or a pod with all its users.
+/// A user of the node, or a pod with all its users. Of parties that have as much as each other the first in this order
+/// makes room: most pods that have told something have ended since.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Party {
-    /// A user of the node's own.
-    User(u32),
-    /// User ids that the node's files do not name: all of them may be one user's.
-    Unnamed,
     /// A pod or container.
     Pod(String),
+    /// A user id as directory services give them out, and as rootless containers have them: several may be one user's.
+    Unnamed(u32),
+    /// A user of the node's own.
+    User(u32),
+}
+
+impl Party {
+    /// All parties that may be one user.
+    fn crowd(&self) -> Self {
+        match self {
+            Self::Unnamed(_) => Self::Unnamed(0),
+            other => other.clone(),
+        }
+    }
 }
 
 /// An entry of a table that several parties may have told.
@@ -23,8 +34,15 @@ pub trait Told {
     fn forget(&mut self, party: &Party) -> bool;
 }
 
-/// The party that has most, if any has something; of equal ones the first.
+/// The party that has most, if any has something; of equal ones the first. Parties that may be one user count as one,
+/// and of these the one that has most is meant.
 pub fn largest(parties: impl Iterator<Item = Party>) -> Option<Party> {
+    let parties: Vec<Party> = parties.collect();
+    let crowd = most_of(parties.iter().map(Party::crowd))?;
+    most_of(parties.into_iter().filter(|it| it.crowd() == crowd))
+}
+
+fn most_of(parties: impl Iterator<Item = Party>) -> Option<Party> {
     let mut counts: BTreeMap<Party, usize> = BTreeMap::new();
     for party in parties {
         *counts.entry(party).or_default() += 1;
@@ -87,6 +105,29 @@ mod tests {
         let mut entries: Vec<_> = [&[1, 2][..], &[2], &[2], &[3]].map(told_by).into();
         make_room(&mut entries, 3);
         assert_eq!(entries, [&[1][..], &[2], &[3]].map(told_by));
+    }
+
+    #[test]
+    fn of_equal_ones_a_pod_makes_room_before_a_user() {
+        let pod = |name: &str| BTreeSet::from([Party::Pod(name.to_owned())]);
+        let mut entries = vec![told_by(&[1]), pod("a"), pod("b"), told_by(&[2])];
+        make_room(&mut entries, 2);
+        assert_eq!(entries, [told_by(&[1]), told_by(&[2])]);
+    }
+
+    #[test]
+    fn a_crowd_of_ids_that_may_be_one_user_makes_room_and_in_it_the_id_that_has_most() {
+        let unnamed = |uid| BTreeSet::from([Party::Unnamed(uid)]);
+        let mut entries = vec![
+            unnamed(7),
+            told_by(&[1]),
+            unnamed(8),
+            unnamed(8),
+            told_by(&[1]),
+        ];
+        make_room(&mut entries, 4);
+        let left = [unnamed(7), told_by(&[1]), unnamed(8), told_by(&[1])];
+        assert_eq!(entries, left);
     }
 
     #[test]

@@ -95,19 +95,15 @@ impl ProfilerOff {
         self.is_for_all() || self.is_told_by(whose)
     }
 
-    /// Adds a report. Returns whether it is new. Of pods [`KEPT`] are kept, and most of them have ended by then.
+    /// Adds a report. Returns whether it is new. Of users in pods [`KEPT`] are kept; beyond that the pod that has most
+    /// loses one.
     fn tell(&mut self, whose: &Tenant) -> bool {
         match whose.user() {
             Some(uid) => {
                 // Two of the node's own users are enough for all; containers may have any number of user ids.
                 self.uids.len() < KEPT && self.uids.insert(uid)
             }
-            None => {
-                if self.pods.len() >= KEPT && !self.pods.contains(whose) {
-                    self.pods.pop_first();
-                }
-                self.pods.insert(whose.clone())
-            }
+            None => add_among(&mut self.pods, whose),
         }
     }
 }
@@ -163,6 +159,19 @@ impl Told for ProfilerGood {
         self.tenants.retain(|it| it.party() != *party);
         !self.imported && self.tenants.is_empty()
     }
+}
+
+/// Adds a tenant to those who have told something. Returns whether he is new. Of more than [`KEPT`] the party that has
+/// most loses one, so a pod with many user ids pushes nobody else out.
+fn add_among(tenants: &mut BTreeSet<Tenant>, whose: &Tenant) -> bool {
+    let is_new = tenants.insert(whose.clone());
+    if tenants.len() > KEPT
+        && let Some(crowd) = party::largest(tenants.iter().map(Tenant::party))
+        && let Some(one) = tenants.iter().find(|it| it.party() == crowd).cloned()
+    {
+        tenants.remove(&one);
+    }
+    is_new
 }
 
 /// A party that makes stacks up loses its own oldest result, and nobody else's.
@@ -342,7 +351,7 @@ impl Profilers {
         match self.good.iter_mut().find(|it| it.software == software) {
             Some(good) => {
                 good.unix_seconds = unix_seconds;
-                good.tenants.len() < KEPT && good.tenants.insert(whose.clone())
+                add_among(&mut good.tenants, whose)
             }
             None => {
                 forget_oldest_of(&mut self.good, whose);
@@ -711,6 +720,52 @@ mod tests {
     }
 
     /// A pod's root can have processes of any user id.
+    #[test]
+    fn an_id_of_a_directory_service_pushes_out_its_own_results_only() {
+        let (victim, other) = (Tenant::from(1_200_000_001), Tenant::from(1_200_000_002));
+        let mut profilers = Profilers::default();
+        profilers.turn_off(&victim, STACK, "it hangs", 0.0);
+        profilers.is_good(&victim, "good here", 0.0);
+        for number in 0..1000 {
+            profilers.turn_off(&other, &format!("torch {number}"), "", 0.0);
+            profilers.is_good(&other, &format!("rocm {number}"), 0.0);
+        }
+        assert_eq!(profilers.tell(&victim, STACK, "v").0, Profiling::Off);
+        assert_eq!(profilers.tell(&victim, "good here", "v").0, Profiling::Safe);
+        assert_eq!(profilers.off.len(), KEPT_OF_A_PARTY + 1);
+    }
+
+    #[test]
+    fn a_pod_of_many_users_pushes_no_other_pod_off_a_stack() {
+        let crowded = |uid: u32| {
+            let path = "/kubepods/pod0000000f-aaaa-4bbb-8ccc-0123456789ab";
+            Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
+        };
+        let mut profilers = Profilers::default();
+        profilers.turn_off(&pod(1), STACK, "it hangs", 0.0);
+        profilers.is_good(&pod(1), "good here", 0.0);
+        for uid in 0..200 {
+            profilers.turn_off(&crowded(uid), STACK, "", 0.0);
+            profilers.is_good(&crowded(uid), "good here", 0.0);
+        }
+        assert_eq!(profilers.tell(&pod(1), STACK, "a").0, Profiling::Off);
+        assert_eq!(profilers.tell(&pod(1), "good here", "a").0, Profiling::Safe);
+        assert!(profilers.off[0].pods.len() <= KEPT);
+        // And it keeps nobody from being told what he found himself.
+        profilers.is_good(&pod(2), "good here", 0.0);
+        assert_eq!(profilers.tell(&pod(2), "good here", "b").0, Profiling::Safe);
+    }
+
+    #[test]
+    fn many_pods_with_a_result_each_push_no_user_out() {
+        let mut profilers = Profilers::default();
+        profilers.turn_off(&BOB.into(), STACK, "it hangs", 0.0);
+        for number in 0..200 {
+            profilers.turn_off(&pod(number), &format!("torch {number}"), "", 0.0);
+        }
+        assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
+    }
+
     #[test]
     fn one_pods_users_together_take_no_more_room_than_one_user() {
         let user_of_pod = |uid: u32| {

@@ -41,7 +41,7 @@ impl Tenant {
         match &self.pod {
             Some(pod) => Party::Pod(pod.clone()),
             None if Owners::is_somebody(self.uid) => Party::User(self.uid),
-            None => Party::Unnamed,
+            None => Party::Unnamed(self.uid),
         }
     }
 }

@@ -63,6 +63,9 @@ impl Reserve {
     /// The node draws this power, and all devices may draw so much of it.
     pub fn hears(&mut self, power: Watts, may_draw: Watts, now: Nanos) {
         match self.drawn.most(now) {
+            // A node draws no less than its GPUs and CPUs alone: such a reading is wrong, and tells of nothing. While
+            // they draw less than a moment ago it may be right.
+            Some(most) if most.is_near && power < most.power => {}
             Some(most) => {
                 let rest = (power - most.power).max(Watts::ZERO);
                 self.least.hear(rest);
@@ -125,6 +128,18 @@ mod tests {
             reserve.hears(Watts(1800.0), Watts(1400.0), Nanos((now + 5) * SECOND));
         }
         assert_eq!(reserve.measured(), Some(Watts(800.0)));
+    }
+
+    #[test]
+    fn readings_below_what_the_devices_draw_measure_nothing() {
+        let mut reserve = Reserve::default();
+        draws(&mut reserve, 500.0, 61, 0);
+        for reading in 0..120 {
+            let now = reading * 5;
+            draws(&mut reserve, 500.0, 5, now + 5);
+            reserve.hears(Watts(900.0), Watts(1400.0), Nanos((now + 5) * SECOND));
+        }
+        assert_eq!((reserve.measured(), reserve.least()), (None, None));
     }
 
     #[test]
