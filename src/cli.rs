@@ -30,7 +30,7 @@ struct Cli {
     /// The configuration file [default: /etc/litd/litd.toml if it exists]
     #[arg(long, global = true, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// Print the first mistake in the configuration, and end. If a budget is set, this reads the GPUs and
+    /// Print the mistakes in the configuration, and end. If a budget is set, this reads the GPUs and
     /// compares the budget with the sum of their floors
     #[arg(long, conflicts_with = "rig_clock")]
     check_config: bool,

@@ -3,6 +3,7 @@
 //! key.
 
 mod limits;
+mod mistakes;
 mod places;
 mod salvage;
 mod sections;
@@ -15,7 +16,7 @@ use litd_core::Device;
 use litd_core::budget::{self, Impossible};
 use serde::de::DeserializeOwned;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue, Deserializer};
+use toml::de::{DeString, DeTable, DeValue, Deserializer};
 
 use litd_files as files;
 
@@ -166,29 +167,18 @@ impl Config {
     }
 
     fn read(text: &str) -> Result<Self, Vec<Finding>> {
-        let failed = |error: toml::de::Error| {
-            let line = error.span().map(|span| line_at(text, span.start));
-            let key = error.span().and_then(|span| key_at(text, &span));
-            let mut message = error.message().trim_end().replace('\n', ", ");
-            if let Some(section) = error.span().and_then(|span| bounds_in(text, &span)) {
-                message.push_str(&format!(
-                    "; what bounds caps is never ignored: take the key out of [{section}], or install the litd that \
-                     knows it; caps stay as they are"
-                ));
+        let tree = DeTable::parse(text).map_err(|error| vec![mistakes::finding(&error, text)])?;
+        let mut findings = Vec::new();
+        let known = without_unknown(tree, text, &mut findings);
+        let (core, shell) = (part(known.clone(), false), part(known, true));
+        let core = read_tables(core, text, &mut findings);
+        let shell = read_tables(shell, text, &mut findings);
+        let config = match (core, shell) {
+            (Some(core), Some(shell)) if findings.is_empty() => Self { core, shell },
+            _ => {
+                findings.sort_by_key(|it| it.line);
+                return Err(findings);
             }
-            vec![Finding {
-                line,
-                reason: key.map_or(message.clone(), |key| format!("{key}: {message}")),
-            }]
-        };
-        let tree = DeTable::parse(text).map_err(failed)?;
-        let unknown = unknown_keys(tree.get_ref(), text);
-        if !unknown.is_empty() {
-            return Err(unknown);
-        }
-        let config = Self {
-            core: section(Deserializer::from(part(tree.clone(), false))).map_err(failed)?,
-            shell: section(Deserializer::from(part(tree, true))).map_err(failed)?,
         };
         let findings: Vec<Finding> = limits::violations(&config)
             .into_iter()
@@ -218,26 +208,40 @@ fn section<T: DeserializeOwned>(from: Deserializer<'_>) -> Result<T, toml::de::E
     T::deserialize(from)
 }
 
-/// Top-level keys that neither the loop nor the shell has. serde would name only one half of those
-/// that there are.
-fn unknown_keys(tree: &DeTable<'_>, text: &str) -> Vec<Finding> {
+/// These tables as what they are to be, or the mistakes in them.
+fn read_tables<T: DeserializeOwned>(
+    tables: Spanned<DeTable<'_>>,
+    text: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<T> {
+    let whole = section(Deserializer::from(tables.clone()));
+    let told = |first| findings.extend(mistakes::in_tables::<T>(tables.get_ref(), first, text));
+    whole.map_err(told).ok()
+}
+
+/// The file without the top-level keys that neither the loop nor the shell has, which are told. serde would name only
+/// one half of those that there are.
+fn without_unknown<'i>(
+    tree: Spanned<DeTable<'i>>,
+    text: &str,
+    findings: &mut Vec<Finding>,
+) -> Spanned<DeTable<'i>> {
     let loops = toml::Table::try_from(litd_core::Config::default()).unwrap_or_default();
-    let known: Vec<&str> = loops
-        .keys()
-        .map(String::as_str)
-        .chain(Shell::SECTIONS)
-        .collect();
-    let unknown = tree.keys().filter(|key| !known.contains(&&**key.get_ref()));
-    unknown
-        .map(|key| Finding {
+    let loops = loops.keys().map(String::as_str);
+    let known: Vec<&str> = loops.chain(Shell::SECTIONS).collect();
+    let (span, tree) = (tree.span(), tree.into_inner());
+    let is_known = |key: &Spanned<DeString<'_>>| known.contains(&&**key.get_ref());
+    for key in tree.keys().filter(|it| !is_known(it)).take(mistakes::TOLD) {
+        let name = key.get_ref();
+        let others = || format!("there are {}", known.join(", "));
+        let home = mistakes::home_of(name).unwrap_or_else(others);
+        findings.push(Finding {
             line: Some(line_at(text, key.span().start)),
-            reason: format!(
-                "unknown key `{}`; there are {}",
-                key.get_ref(),
-                known.join(", ")
-            ),
-        })
-        .collect()
+            reason: format!("unknown key `{name}`; {home}"),
+        });
+    }
+    let kept = tree.into_iter().filter(|(key, _)| is_known(key));
+    Spanned::new(span, kept.collect())
 }
 
 /// Sections that say what litd may do: a key there that this version does not know may be a bound of a newer one.
