@@ -330,10 +330,13 @@ impl DeviceLocks {
         self.locks(address) && link.is_ok_and(|there| is_same(&there, state))
     }
 
-    /// Whether the journal that may name a device is in another state directory than this.
+    /// Whether the journal in this state directory is out of date about a device: the device's link points to another
+    /// one, or no link is left and a litd with another state directory had the device last. That one took the entry
+    /// over, could not remove it here, and has restored the cap since.
     #[must_use]
-    pub fn points_elsewhere(&self, address: &str, state: &Path) -> bool {
-        let link = fs::read_link(self.link(address));
+    pub fn is_outdated(&self, address: &str, state: &Path) -> bool {
+        let last = || fs::read_link(self.directory.join(file_name(address) + LAST));
+        let link = fs::read_link(self.link(address)).or_else(|_| last());
         self.locks(address) && link.is_ok_and(|there| !is_same(&there, state))
     }
 
@@ -689,7 +692,7 @@ mod tests {
         symlink(&state, &other).unwrap();
         let first = take(&locks, "/var/lib/one", &[GPU]).unwrap();
         first.remember(&state, None).unwrap();
-        assert!(!first.points_elsewhere(GPU, &other));
+        assert!(!first.is_outdated(GPU, &other));
         first.forget(&other);
         assert_eq!(remembered(&locks).unwrap(), []);
     }

@@ -91,18 +91,20 @@ pub(crate) fn take_over(
     }
     for address in &outdated {
         log::warn!(
-            "{}: the entry of {address} is older than the one in another state directory: it is \
-             removed",
+            "{}: the entry of {address} is out of date, because a litd with another state directory had that device \
+             since: it is removed",
             state::journal(directory).display()
         );
         journal.released(&mut own, address).map_err(refused)?;
     }
+    let mut conditions_are_here = true;
     for orphan in &orphans {
         orphan.report(locks);
         journal.adopt(&mut own, &orphan.newest).map_err(refused)?;
         let mut theirs = store_in(&orphan.state, &config.shell);
         if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
             warn_of_condition(&orphan.state, &error);
+            conditions_are_here = false;
         }
     }
     if journal.entries().is_empty() && journal.clocks().is_empty() {
@@ -115,6 +117,9 @@ pub(crate) fn take_over(
             "{error}: the entries that this litd has taken over stay in the other undo journals"
         );
         return Ok(damaged);
+    }
+    if conditions_are_here {
+        note_as_last(locks, directory);
     }
     for orphan in orphans.iter().filter(|it| !it.stays) {
         if let Err(cause) = orphan.cross_out(config, &boot_id) {
@@ -145,10 +150,16 @@ pub(crate) fn take_over_condition(config: &Config, locks: &DeviceLocks) -> Resul
             return Ok(());
         }
     }
+    note_as_last(locks, directory);
+    Ok(())
+}
+
+/// Notes that the litd with this state directory has the devices by now. `litd restore` has them, too, once it has taken
+/// entries over.
+fn note_as_last(locks: &DeviceLocks, directory: &Path) {
     if let Err(error) = locks.has_them_now(directory) {
         log::warn!("{error}: a litd with another state directory will not know what is set here");
     }
-    Ok(())
 }
 
 fn warn_of_condition(state: &Path, error: &io::Error) {
@@ -214,7 +225,8 @@ fn link_usual(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
     };
     let own = own.as_ref().map_or_else(Vec::new, named);
     let theirs = named(&recovered);
-    let theirs = theirs.iter().filter(|it| !own.contains(it));
+    let is_live = |it: &&String| !own.contains(it) && !locks.is_outdated(it, &usual);
+    let theirs = theirs.iter().filter(is_live);
     let id = state::journal_id(&usual);
     let linked = locks.point(theirs.map(String::as_str), &usual, id.as_deref());
     Ok(linked?)
@@ -234,7 +246,7 @@ fn outdated_here(directory: &Path, locks: &DeviceLocks) -> Vec<String> {
     let entries = recovered.into_iter().flat_map(|it| it.entries);
     let addresses = entries.map(|it| it.address);
     addresses
-        .filter(|it| locks.points_elsewhere(it, directory))
+        .filter(|it| locks.is_outdated(it, directory))
         .collect()
 }
 

@@ -466,3 +466,36 @@ fn an_empty_journal_in_the_place_of_the_one_that_was_there_is_none() {
     assert_eq!(code, Some(0), "{said}");
     stand.assert_clean();
 }
+
+/// A journal that could not be written when another litd took its entries over still names devices that were restored
+/// since. A cap that an administrator sets afterwards is his, even if litd once wrote the same one.
+#[test]
+fn a_journal_that_could_not_be_written_undoes_nothing_that_was_restored_since() {
+    for returns in [restores_with, starts_with] {
+        let mut stand = crashed();
+        let state = stand.rig.layout().state();
+        let lowered = stand.held()[0];
+        let journal = fs::read(state.join("journal")).unwrap();
+        let (code, said) = restore(Path::new(LITD), &elsewhere_file(&stand));
+        assert_eq!(code, Some(0), "{said}");
+        assert!(stand.is_back(), "{:?}: {said}", stand.held());
+        // As it is where nothing could be crossed out in it.
+        fs::write(state.join("journal"), &journal).unwrap();
+        stand.rig.hardware().foreign_set(0, lowered).unwrap();
+        returns(&mut stand);
+        assert_eq!(stand.held()[0], lowered);
+        assert!(stand.journaled().is_empty(), "{:?}", stand.journaled());
+    }
+}
+
+fn restores_with(stand: &mut Stand) {
+    let (code, said) = restore(Path::new(LITD), &stand.rig.layout().config());
+    assert_eq!(code, Some(0), "{said}");
+}
+
+fn starts_with(stand: &mut Stand) {
+    stand.start();
+    stand.pass(5.0);
+    assert_eq!(stand.device(0).found, Some(stand.held()[0]));
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+}
