@@ -246,7 +246,10 @@ impl FromStr for Forecasts {
                 );
                 return Err(wrong(what));
             }
-            let at = moment.as_second() + (hours * 3600.0).round() as i64;
+            // A forecast that is issued half a second before a step begins has leads of half seconds, and steps begin
+            // on whole ones.
+            let within = f64::from(moment.subsec_nanosecond()) / 1e9;
+            let at = moment.as_second() + (within + hours * 3600.0).round() as i64;
             let value = (row.line, (at, number));
             // The search goes from the end, because the last one is wanted nearly always.
             let known = issues.iter().rposition(|(other, _)| *other == moment);
@@ -284,6 +287,25 @@ impl FromStr for Forecasts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_issue_within_a_second_keeps_the_steps_of_its_values() {
+        for fraction in 0..100 {
+            let issued = format!("2026-11-30T04:59:59.{fraction:02}Z");
+            let until = 1.0 - f64::from(fraction) / 100.0;
+            let mut text = "issued_utc,lead_h,forecast_g_per_kwh\n".to_owned();
+            for hour in 0..48 {
+                let lead = (until + 3600.0 * f64::from(hour)) / 3600.0;
+                text.push_str(&format!("{issued},{lead},{hour}\n"));
+            }
+            let forecasts: Forecasts = text.parse().unwrap();
+            let issue = &forecasts.into_issues()[0];
+            let mut begins = issue.values().into_iter().map(|it| it.0);
+            let first: Timestamp = "2026-11-30T05:00:00Z".parse().unwrap();
+            assert_eq!(begins.next(), Some(first), "{issued}");
+            assert_eq!(begins.count(), 47);
+        }
+    }
 
     const TEXT: &str = "issued_utc,lead_h,forecast_g_per_kwh\n\
         2024-05-01T00:00:00Z,0,10\n2024-05-01T00:00:00Z,1,20\n2024-05-01T00:00:00Z,2,30\n\
