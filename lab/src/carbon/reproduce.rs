@@ -19,8 +19,9 @@ use super::zone::{Month, Zone};
 /// in figures only. The output says what can be compared.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder with the zones' traces and forecasts (US-CAL-CISO_2024-05_06.csv and so on)
-    #[arg(long, value_name = "FOLDER", default_value = "../shared/carbon")]
+    /// The folder with ZONE_2024-05_06.csv and ZONE_2024-05_06_forecast96h.csv (carbon intensity and its forecasts;
+    /// docs/carbon.md says from where) of US-CAL-CISO, US-NW-PACW and US-MIDA-PJM
+    #[arg(long, value_name = "FOLDER")]
     data: PathBuf,
     #[command(flatten)]
     scope: Scope,
