@@ -177,11 +177,19 @@ pub fn adopt_condition(
         return Ok(());
     }
     let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
-    (mine.announced, mine.left_alone) = (theirs.announced, theirs.left_alone);
-    (mine.rivals, mine.orders) = (theirs.rivals, theirs.orders);
+    // What was taken over from a third litd before, with other devices of this node, holds as well.
+    mine.announced.adopt(theirs.announced);
+    mine.left_alone.adopt(theirs.left_alone);
+    mine.not_in_force.adopt(theirs.not_in_force);
+    if theirs.rivals.why_yielded().is_some() {
+        mine.rivals = theirs.rivals;
+    }
+    if !theirs.orders.is_none() {
+        mine.orders = theirs.orders;
+    }
     mine.reserve = theirs.reserve.or(mine.reserve);
-    (mine.limits, mine.least) = (theirs.limits, theirs.least);
-    mine.not_in_force = theirs.not_in_force;
+    mine.limits.extend(theirs.limits);
+    mine.least = theirs.least.or(mine.least);
     mine.needs.adopt(theirs.needs);
     mine.save(own)?;
     // Where that fails, links tell the next start that this litd had the devices last.
@@ -277,6 +285,24 @@ mod tests {
                 (!own.condition.is_empty(), other.condition.is_empty()),
                 (adopted, adopted)
             );
+        }
+    }
+
+    #[test]
+    fn what_two_other_litds_kept_is_taken_over_from_both() {
+        let (mut own, mut one, mut two) = <(MemoryStore, MemoryStore, MemoryStore)>::default();
+        one.condition = FILE.as_bytes().to_vec();
+        let of_another = FILE.replace("\"a\"", "\"b\"").replace("slurm-1", "slurm-2");
+        two.condition = of_another.into_bytes();
+        adopt_condition(&mut own, &mut one, "one").unwrap();
+        adopt_condition(&mut own, &mut two, "one").unwrap();
+        let kept = String::from_utf8(own.condition).unwrap();
+        for it in [
+            "\"left_alone\":{\"a\":\"released\",\"b\":\"released\"}",
+            "slurm-1",
+            "slurm-2",
+        ] {
+            assert!(kept.contains(it), "{kept}");
         }
     }
 

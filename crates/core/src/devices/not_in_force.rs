@@ -32,6 +32,11 @@ impl NotInForce {
         self.0.is_empty()
     }
 
+    /// Takes in what another litd has seen of devices that this one has by now.
+    pub fn adopt(&mut self, theirs: Self) {
+        self.0.extend(theirs.0);
+    }
+
     /// The watts with which a GPU counts because its cap was seen not to be in force.
     fn of(&self, unit: &Unit) -> Option<Watts> {
         let known = self.0.get(unit.address())?;

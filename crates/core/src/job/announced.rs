@@ -134,6 +134,11 @@ pub(crate) struct Announced {
 }
 
 impl Announced {
+    /// Takes in the jobs that were announced to another litd, whose devices this one has by now.
+    pub fn adopt(&mut self, theirs: Self) {
+        self.begun.extend(theirs.begun);
+    }
+
     /// A job begins on GPUs of these addresses, `since` so many seconds since 1970. A job announced twice is still one
     /// job, and stays opted out if either announcement says so. No job whose processes are known here (`is_here`) is
     /// forgotten for it if that opted out.

@@ -56,6 +56,11 @@ fn name(unit: &Unit) -> String {
 pub(crate) struct AllLeftAlone(BTreeMap<String, LeftAlone>);
 
 impl AllLeftAlone {
+    /// Takes in what another litd has left alone, whose devices this one has by now.
+    pub fn adopt(&mut self, theirs: Self) {
+        self.0.extend(theirs.0);
+    }
+
     /// Why a device is left alone; `None` if it is not.
     pub fn of(&self, unit: &Unit) -> Option<LeftAlone> {
         self.0.get(&self.key(unit)).copied()
