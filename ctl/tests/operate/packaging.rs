@@ -82,7 +82,7 @@ fn a_page_keeps_the_lines_of_examples() {
     let notes = page.split(".SH NOTES\n.nf\n").nth(1).unwrap();
     assert!(
         notes.lines().any(|line| line.trim()
-            == "litctl lease grant \\-\\-seconds 3600 \\-\\-mode off           litd is off for an hour"),
+            == "litctl lease grant \\-\\-seconds 3600 \\-\\-mode off      litd is off for an hour"),
         "{notes}"
     );
 }
