@@ -425,7 +425,11 @@ def arguments() -> argparse.ArgumentParser:
         ("measured", MEASURED_S, "that a candidate is measured"),
         ("warm-up", WARM_UP_S, "that a candidate is executed before that"),
         ("cooldown", COOLDOWN_S, "without work before each candidate, at least"),
-        ("longest-cooldown", LONGEST_COOLDOWN_S, "without work, at most, even if the GPU still cools"),
+        (
+            "longest-cooldown",
+            LONGEST_COOLDOWN_S,
+            "without work, at most, even if the GPU still cools",
+        ),
         ("idle", IDLE_S, "for which static power is measured"),
     ):
         text = f"seconds {what} [default: %(default)g]"
