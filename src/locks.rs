@@ -297,17 +297,16 @@ impl DeviceLocks {
     /// # Errors
     /// A link can't be made.
     pub fn has_them_now(&self, state: &Path) -> io::Result<()> {
-        self.others().into_iter().try_for_each(|address| {
-            let link = self.directory.join(file_name(address) + LAST);
-            make_link(state, &link)
-        })
+        self.others()
+            .into_iter()
+            .try_for_each(|address| make_link(state, &self.last(address)))
     }
 
     /// The state directories of the litds that had these devices last, other than this one; each once.
     #[must_use]
     pub fn had_them_last(&self, than: &Path) -> BTreeSet<PathBuf> {
-        let names = self.addresses.iter().map(|it| file_name(it) + LAST);
-        let states = names.filter_map(|name| fs::read_link(self.directory.join(name)).ok());
+        let all = self.addresses.iter();
+        let states = all.filter_map(|it| fs::read_link(self.last(it)).ok());
         states.filter(|state| !is_same(state, than)).collect()
     }
 
@@ -335,8 +334,8 @@ impl DeviceLocks {
     /// over, could not remove it here, and has restored the cap since.
     #[must_use]
     pub fn is_outdated(&self, address: &str, state: &Path) -> bool {
-        let last = || fs::read_link(self.directory.join(file_name(address) + LAST));
-        let link = fs::read_link(self.link(address)).or_else(|_| last());
+        let link = fs::read_link(self.link(address));
+        let link = link.or_else(|_| fs::read_link(self.last(address)));
         self.locks(address) && link.is_ok_and(|there| !is_same(&there, state))
     }
 
@@ -359,6 +358,10 @@ impl DeviceLocks {
 
     fn link(&self, address: &str) -> PathBuf {
         self.directory.join(file_name(address) + JOURNAL)
+    }
+
+    fn last(&self, address: &str) -> PathBuf {
+        self.directory.join(file_name(address) + LAST)
     }
 }
 

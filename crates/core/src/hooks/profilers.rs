@@ -586,8 +586,12 @@ mod tests {
     const BOB: u32 = 1001;
 
     fn pod(number: u32) -> Tenant {
+        user_of_pod(0, number)
+    }
+
+    fn user_of_pod(uid: u32, number: u32) -> Tenant {
         let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
-        Tenant::of(0, Home::of(&format!("0::{path}\n")).as_ref())
+        Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
     }
 
     #[test]
@@ -719,7 +723,6 @@ mod tests {
         assert!(profilers.off.len() <= KEPT && profilers.known.len() <= KEPT);
     }
 
-    /// A pod's root can have processes of any user id.
     #[test]
     fn an_id_of_a_directory_service_pushes_out_its_own_results_only() {
         let (victim, other) = (Tenant::from(1_200_000_001), Tenant::from(1_200_000_002));
@@ -737,16 +740,12 @@ mod tests {
 
     #[test]
     fn a_pod_of_many_users_pushes_no_other_pod_off_a_stack() {
-        let crowded = |uid: u32| {
-            let path = "/kubepods/pod0000000f-aaaa-4bbb-8ccc-0123456789ab";
-            Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
-        };
         let mut profilers = Profilers::default();
         profilers.turn_off(&pod(1), STACK, "it hangs", 0.0);
         profilers.is_good(&pod(1), "good here", 0.0);
         for uid in 0..200 {
-            profilers.turn_off(&crowded(uid), STACK, "", 0.0);
-            profilers.is_good(&crowded(uid), "good here", 0.0);
+            profilers.turn_off(&user_of_pod(uid, 15), STACK, "", 0.0);
+            profilers.is_good(&user_of_pod(uid, 15), "good here", 0.0);
         }
         assert_eq!(profilers.tell(&pod(1), STACK, "a").0, Profiling::Off);
         assert_eq!(profilers.tell(&pod(1), "good here", "a").0, Profiling::Safe);
@@ -766,12 +765,9 @@ mod tests {
         assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
     }
 
+    /// A pod's root can have processes of any user id.
     #[test]
     fn one_pods_users_together_take_no_more_room_than_one_user() {
-        let user_of_pod = |uid: u32| {
-            let path = "/kubepods/pod00000001-aaaa-4bbb-8ccc-0123456789ab";
-            Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
-        };
         let mut profilers = Profilers::default();
         let imported = Stacks {
             good: Vec::new(),
@@ -785,7 +781,7 @@ mod tests {
         profilers.turn_off(&BOB.into(), STACK, "it hangs", 0.0);
         profilers.is_good(&BOB.into(), "good here", 0.0);
         for number in 0..1000 {
-            let whose = user_of_pod(number % 100);
+            let whose = user_of_pod(number % 100, 1);
             let software = format!("torch {number}");
             profilers.turn_off(&whose, &software, "", 0.0);
             profilers.is_good(&whose, &format!("rocm {number}"), 0.0);
