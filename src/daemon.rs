@@ -552,7 +552,7 @@ impl Sockets {
         let wishes = self.attach.wishes(shell);
         hub.borrow_mut().set_wishes(wishes.clone());
         self.attach.serve();
-        if let Some(sampler) = Attach::sampler(wishes, shell, hub) {
+        if let Some(sampler) = Attach::sampler(wishes, config, hub) {
             spawn_local(sampler);
         }
         let by_path = vec![self.ingest.clone(), self.control.clone()];

@@ -25,7 +25,7 @@ use litd_attach::Desk;
 use litd_units::Nanos;
 
 use crate::clock::Clock;
-use crate::config::Shell;
+use crate::config::{Config, Shell};
 use crate::hub::Shared;
 use crate::owners;
 pub use guests::{Guests, Newcomer};
@@ -121,14 +121,16 @@ impl Attach {
     #[must_use]
     pub fn sampler(
         wishes: Option<Rc<Wishes>>,
-        shell: &Shell,
+        config: &Config,
         hub: &Shared,
     ) -> Option<impl Future<Output = ()> + use<>> {
-        let attach = &shell.attach;
+        let attach = &config.shell.attach;
         let wishes = wishes.filter(|_| attach.kineto_samples)?;
-        let every = Nanos((attach.kineto_every_seconds * 1e9) as i64);
+        let nanos = |seconds: f64| Nanos((seconds * 1e9) as i64);
+        let every = nanos(attach.kineto_every_seconds);
+        let stale = nanos(config.core.jobs.stale_seconds);
         hub.borrow_mut().expect_guests();
-        let sampler = Sampler::new(wishes, &shell.hardware.proc, every);
+        let sampler = Sampler::new(wishes, &config.shell.hardware.proc, every, stale);
         Some(sampler.serve(hub.clone()))
     }
 }

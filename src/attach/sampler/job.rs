@@ -238,10 +238,16 @@ impl Sampling {
         None
     }
 
+    /// Whether traces are permitted, and the job is asked for them.
+    pub fn is_asked(&self) -> bool {
+        let may = !matches!(self.profiling, Profiling::Off | Profiling::Wait);
+        may && !matches!(self.rounds.course(), Course::Over(_))
+    }
+
     /// Since when a trace is due, if one is and is permitted.
     pub fn due(&self, now: Nanos) -> Option<Nanos> {
-        let may = !matches!(self.profiling, Profiling::Off | Profiling::Wait);
-        self.rounds.due(now).filter(|_| may && self.wish.is_none())
+        let due = self.rounds.due(now);
+        due.filter(|_| self.is_asked() && self.wish.is_none())
     }
 
     /// Whether a sample would count now: caps have settled, and the loop wants some.

@@ -2,22 +2,23 @@
 //! record, reads what they write, and hands the core the frames that their hooks would send.
 //!
 //! - `job`: the stages of one job;
+//! - `turns`: whose job records next;
 //! - `errand`: reading, on threads of its own.
 //!
 //! One job records at a time, so that the memory for traces is bounded for the whole node.
 
 mod errand;
 mod job;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use litd_api::SampledJob;
-use litd_attach::{Client, NoWish, Owner, Trace};
+use litd_attach::{Client, Owner, Ticket, Trace};
 use litd_core::Peer;
 use litd_proto::{FromHook, Hello, PROTOCOL};
 use litd_units::Nanos;
@@ -29,7 +30,8 @@ use crate::clock::since_1970;
 use crate::hub::{Hub, Shared};
 use crate::process::{Process, Processes};
 use errand::{Errand, Errands, Outcome, Wished};
-use job::{Member, Rank, Stage, Wish};
+use job::{Member, Rank, Sampling, Stage, Wish};
+use turns::{Due, HANGS, Turns};
 
 /// How often to look.
 const LOOK: Duration = Duration::from_millis(250);
@@ -38,16 +40,6 @@ const LOOK: Duration = Duration::from_millis(250);
 /// after twice the time, while the same processes use none.
 const HOLDERS: Nanos = Nanos(10_000_000_000);
 const DOUBLINGS: u32 = 6;
-
-/// How long a process may take to fetch a wish, and to write what it has recorded.
-const PATIENCE: Duration = Duration::from_secs(45);
-
-/// The most that a recording may take where jobs of several owners are sampled: they record one at a time, and a job
-/// that is not sampled for two minutes is not steered.
-const BESIDE_OTHERS: Duration = Duration::from_secs(75);
-
-/// An errand that has not ended so long after its time hangs.
-const HANGS: Duration = Duration::from_secs(15);
 
 /// Where there are no optimizer's steps, all processes begin so long after the wish: all of them know of it by then.
 const START: Nanos = Nanos(9_000_000_000);
@@ -116,6 +108,16 @@ impl Asked {
     }
 }
 
+/// The traces that are waited for.
+#[derive(Debug)]
+struct Recording {
+    errand: u64,
+    owner: Owner,
+    since: Nanos,
+    /// After this the errand hangs.
+    until: Instant,
+}
+
 /// Samples jobs without a hook.
 #[derive(Debug)]
 pub(super) struct Sampler {
@@ -128,13 +130,14 @@ pub(super) struct Sampler {
     jobs: BTreeMap<Key, Job>,
     /// The last number of a job, or of an errand.
     last: u64,
-    /// The traces that are waited for, and until when.
-    recording: Option<(u64, Instant)>,
+    recording: Option<Recording>,
+    turns: Turns,
     asked: Asked,
 }
 
 impl Sampler {
-    pub fn new(wishes: Rc<Wishes>, proc: &Path, every: Nanos) -> Self {
+    /// `stale`: a job that is not sampled for so long is not steered.
+    pub fn new(wishes: Rc<Wishes>, proc: &Path, every: Nanos, stale: Nanos) -> Self {
         let (out, outcomes) = channel();
         Self {
             wishes,
@@ -146,6 +149,7 @@ impl Sampler {
             jobs: BTreeMap::new(),
             last: 0,
             recording: None,
+            turns: Turns::new(every, stale),
             asked: Asked::default(),
         }
     }
@@ -282,11 +286,8 @@ impl Sampler {
     }
 
     fn take(&mut self, hub: &mut Hub, now: Nanos, number: u64, outcome: Outcome) {
-        if self
-            .recording
-            .is_some_and(|(recording, _)| recording == number)
-        {
-            self.recording = None;
+        if let Some(it) = self.recording.take_if(|it| it.errand == number) {
+            self.turns.end(&it.owner, now - it.since);
         }
         let of_it = |job: &&mut Job| match &job.stage {
             Stage::Places { errand, .. } => *errand == number,
@@ -330,81 +331,65 @@ impl Sampler {
 
     /// An errand that hangs, as in a file system of the job's own, is waited for no longer.
     fn give_up(&mut self, hub: &mut Hub, now: Nanos) {
-        if let Some((number, deadline)) = self.recording
-            && Instant::now() > deadline
+        if let Some(recording) = &self.recording
+            && Instant::now() > recording.until
         {
             let hangs = "reading its traces takes too long: the file system may hang".to_owned();
-            self.take(hub, now, number, Outcome::Traces(Err(hangs.into())));
+            let errand = recording.errand;
+            self.take(hub, now, errand, Outcome::Traces(Err(hangs.into())));
         }
     }
 
-    /// Has the next job record whose trace is due.
+    /// Has the job record whose turn it is.
     fn wish(&mut self, now: Nanos) {
         if self.recording.is_some() {
             return;
         }
-        let errand = self.last + 1;
-        let sampled = self
-            .jobs
-            .iter()
-            .filter(|(_, job)| matches!(job.stage, Stage::Samples(_)));
-        let owners: BTreeSet<Owner> = sampled.map(|(key, _)| key.owner.clone()).collect();
-        // The one that has waited longest: with many jobs a period is too short for all.
-        let samplings = self
-            .jobs
-            .iter_mut()
-            .filter_map(|(key, job)| match &mut job.stage {
-                Stage::Samples(sampling) => Some((sampling.due(now)?, key.owner.clone(), sampling)),
-                _ => None,
-            });
-        let Some((_, owner, sampling)) = samplings.min_by_key(|it| it.0) else {
+        let sampled = self.jobs.iter().filter_map(|(key, job)| match &job.stage {
+            Stage::Samples(sampling) if sampling.is_asked() => Some((key, job.number, sampling)),
+            _ => None,
+        });
+        let (mut owners, mut due) = (Vec::new(), Vec::new());
+        for (Key { owner, .. }, job, sampling) in sampled {
+            owners.push(owner.clone());
+            due.extend(sampling.due(now).map(|since| Due {
+                job,
+                owner: owner.clone(),
+                since,
+                waits: sampling.rounds.waits(),
+            }));
+        }
+        self.turns.keep(owners);
+        let Some((number, most)) = self.turns.next(&due) else {
             return;
         };
-        let most = match owners.iter().any(|it| *it != owner) {
-            true => BESIDE_OTHERS,
-            false => Duration::MAX,
+        let errand = self.number();
+        let next = self.jobs.iter_mut().find(|(_, job)| job.number == number);
+        let Some((Key { owner, .. }, job)) = next else {
+            return;
         };
-        let start = u64::try_from((since_1970() + START).0 / 1_000_000).unwrap_or(0);
-        let window = sampling.rounds.window(start);
-        let (mut files, mut tickets) = (Vec::new(), Vec::new());
-        for rank in &sampling.ranks {
-            let asked = self
-                .wishes
-                .file()
-                .map_err(|error: io::Error| error.to_string());
-            let asked = asked.and_then(|file| {
-                let trace = Trace {
-                    file,
-                    window,
-                    host: false,
-                };
-                let ticket = self.wishes.want(rank.member.pid, &trace);
-                let ticket = ticket.map_err(|why: NoWish| why.to_string())?;
-                Ok((trace.written(rank.member.own), ticket))
-            });
-            match asked {
-                Ok((file, ticket)) => {
-                    files.push(wished(&rank.member, file));
-                    tickets.push((rank.member.pid, ticket));
-                }
-                // Somebody takes a trace by hand, or the process is about to go.
-                Err(_) => {
-                    self.wishes.end(tickets);
-                    return sampling.rounds.put_off(now);
-                }
+        let Stage::Samples(sampling) = &mut job.stage else {
+            return;
+        };
+        let duration = |it: Nanos| Duration::from_nanos(u64::try_from(it.0).unwrap_or(0));
+        let patience = duration(most);
+        let asked = ask(&self.wishes, sampling).and_then(|(files, tickets)| {
+            let errands = &mut self.errands;
+            if errands.start(errand, owner.clone(), Errand::Traces { files, patience }) {
+                return Some(tickets);
             }
-        }
-        let waits = u64::try_from(sampling.rounds.waits().0).unwrap_or(0);
-        let patience = (PATIENCE + Duration::from_nanos(waits)).min(most);
-        if !self
-            .errands
-            .start(errand, owner, Errand::Traces { files, patience })
-        {
             self.wishes.end(tickets);
+            None
+        });
+        let Some(tickets) = asked else {
             return sampling.rounds.put_off(now);
-        }
-        self.last = errand;
-        self.recording = Some((errand, Instant::now() + patience + HANGS));
+        };
+        self.recording = Some(Recording {
+            errand,
+            owner: owner.clone(),
+            since: now,
+            until: Instant::now() + duration(most + HANGS),
+        });
         sampling.rounds.begin(now);
         sampling.wish = Some(Wish {
             errand,
@@ -433,6 +418,32 @@ impl Sampler {
         });
         self.wishes.show(told.collect());
     }
+}
+
+/// Asks all ranks of a job for a trace. `None`: one can't be asked, as somebody takes a trace by hand, or the process is
+/// about to go.
+fn ask(wishes: &Wishes, sampling: &Sampling) -> Option<(Vec<Wished>, Vec<(u32, Ticket)>)> {
+    let start = u64::try_from((since_1970() + START).0 / 1_000_000).unwrap_or(0);
+    let window = sampling.rounds.window(start);
+    let (mut files, mut tickets) = (Vec::new(), Vec::new());
+    for rank in &sampling.ranks {
+        let asked = wishes.file().ok().and_then(|file| {
+            let trace = Trace {
+                file,
+                window,
+                host: false,
+            };
+            let ticket = wishes.want(rank.member.pid, &trace).ok()?;
+            Some((trace.written(rank.member.own), ticket))
+        });
+        let Some((file, ticket)) = asked else {
+            wishes.end(tickets);
+            return None;
+        };
+        files.push(wished(&rank.member, file));
+        tickets.push((rank.member.pid, ticket));
+    }
+    Some((files, tickets))
 }
 
 fn wished(member: &Member, file: String) -> Wished {
