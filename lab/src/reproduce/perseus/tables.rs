@@ -347,7 +347,7 @@ fn frontiers(lab: &Lab) -> Fallible<Vec<Item>> {
             let (least, most) = dominated(emulated, &plans);
             items.push(Item::ours(
                 item,
-                format!("{name}: how much more {who} uses than Perseus in the same time, largest difference"),
+                format!("{name}: how much more energy {who} uses than Perseus in the same time, largest difference"),
                 "%",
                 most,
                 format!(
