@@ -118,7 +118,7 @@ fn frontiers(folder: &Path) -> Fallible<Vec<Item>> {
                     if it.abs() > worst.abs() { it } else { worst }
                 },
             );
-        let note = "the shortest time is 1";
+        let note = "as a multiple of the shortest time; the first number is the artifact's";
         items.push(Item::compared(
             "fit-a100-sxm",
             format!("{name}: the time of least energy"),

@@ -29,7 +29,7 @@ pub(in crate::reproduce) struct Series {
 
 /// Figures that have no numbers.
 pub(super) fn items() -> Vec<Item> {
-    let sketch = "it is a sketch of an idea, and has no numbers";
+    let sketch = "it is a sketch without numbers";
     let mut items: Vec<Item> = [
         ("figure-2", "extrinsic energy bloat"),
         ("figure-3", "where a straggler's time can be"),
@@ -44,7 +44,8 @@ pub(super) fn items() -> Vec<Item> {
         ("figure-1", "GPT-3 1.3B's timeline"),
         ("figure-10", "the other models' timelines"),
     ] {
-        let why = "a timeline in colours has no numbers; the page has ours of the same stages, drawn to scale";
+        let why = "a timeline in colours has no numbers; the page's pictures have ours of the same stages, drawn to \
+                   scale";
         items.push(Item::absent(item, what, "", None, why));
     }
     items

@@ -77,7 +77,7 @@ const TABLE_6: [[[f64; 4]; 2]; 2] = [
 ];
 
 const TESTBED: &str =
-    "real training there; here the emulation of the same stages on the fitted GPU";
+    "the paper's is measured in real training, ours emulated: the same stages on the fitted GPU";
 
 pub(super) fn items(lab: &Lab) -> Fallible<Vec<Item>> {
     let mut items = imbalance()?;
@@ -86,7 +86,7 @@ pub(super) fn items(lab: &Lab) -> Fallible<Vec<Item>> {
         "the API",
         "",
         None,
-        "it has no numbers; litd.perseus has its calls and litd-planner set_straggler",
+        "it has no numbers; the hook's litd.perseus has its calls, and litd-planner answers set_straggler",
     ));
     items.extend(testbed(lab)?);
     items.extend(stragglers(lab)?);
@@ -132,7 +132,8 @@ fn imbalance() -> Fallible<Vec<Item>> {
             let ratio = model.ratio();
             let best = partition(&layers(&model), model.stages())?.imbalance;
             let note = format!(
-                "the head's time is what fits the paper's ratios best; our partition of the same layers reaches {best:.2}"
+                "ours is the ratio of the paper's stages, with a head whose time comes nearest to the paper's ratio; \
+                 litd's own partition of the same layers has {best:.2}"
             );
             items.push(Item::compared(
                 item,
@@ -239,7 +240,8 @@ pub(super) fn large_scale(lab: &Lab) -> Fallible<Vec<Item>> {
                     "{name}, {gpu}, {microbatches} microbatches: energy saved without a straggler"
                 );
                 let ours = emulated.saved(&emulated.perseus(1.0), 1.0).percent;
-                let note = "both emulated, and only the imbalance of stages is the paper's";
+                let note =
+                    "both are emulated; ours takes only the imbalance of stages from the paper";
                 items.push(Item::compared("table-6", what, "%", theirs, ours, note));
             }
         }
@@ -254,14 +256,15 @@ pub(super) fn large_scale(lab: &Lab) -> Fallible<Vec<Item>> {
                     format!("{name}: T*/T"),
                     "times",
                     emulated.longest(),
-                    "the paper's stars are not published as numbers; of A100 and A40 it says 1.1 and 1.15 on average",
+                    "the paper has a star in the figure, and no number; its averages of 1.1 (A100) and 1.15 (A40) are \
+                     of section 6.2.3's workloads",
                 ));
                 items.push(Item::ours(
                     "figure-8",
                     format!("{name}: the largest saving, at T'/T {:.2}", peak.0),
                     "%",
                     peak.1,
-                    "the paper has a curve, up to 30 %; the picture has ours",
+                    "the paper has a curve, up to 30 %; the page's pictures have ours",
                 ));
             }
         }
@@ -299,7 +302,8 @@ fn breakdown(lab: &Lab) -> Fallible<Vec<Item>> {
                     format!("{}, {gpu}: {what}, energy saved", model[0].name),
                     "%",
                     emulated.saved(&plan, 1.2).percent,
-                    "bars without numbers in the paper: up to 30 % for Perseus, and EnvPipe below its intrinsic part",
+                    "at T'/T 1.2 with 16 pipelines; the paper has bars without numbers: Perseus saves up to 30 %, \
+                     and EnvPipe less than Perseus's intrinsic part",
                 ));
             }
         }
@@ -343,13 +347,14 @@ fn frontiers(lab: &Lab) -> Fallible<Vec<Item>> {
             let (least, most) = dominated(emulated, &plans);
             items.push(Item::ours(
                 item,
-                format!("{name}: how much more {who} uses than Perseus in the same time, largest difference"),
+                format!("{name}: how much more energy {who} uses than Perseus in the same time, largest difference"),
                 "%",
                 most,
                 format!(
                     "the paper: Perseus Pareto-dominates both. {least:.2} % is the smallest difference over {} plans \
-                     (it can be below 0, because whole units of time and measured clocks cost Perseus energy); \
-                     forwards and backwards share a curve here, which favours ZeusPerStage",
+                     (it can be below 0, because Perseus plans whole milliseconds and then takes measured clocks, \
+                     which costs it energy); forwards and backwards react to the clock alike here, which favours \
+                     ZeusPerStage",
                     plans.len()
                 ),
             ));
@@ -362,7 +367,7 @@ fn frontiers(lab: &Lab) -> Fallible<Vec<Item>> {
 fn potentials(lab: &Lab) -> Fallible<Vec<Item>> {
     let mut items = Vec::new();
     for (gpu, workloads, [potential, realised, degree]) in [
-        ("A100", &lab.four, [16.0, 74.0, 1.1]),
+        ("A100 PCIe", &lab.four, [16.0, 74.0, 1.1]),
         ("A40", &lab.eight, [27.0, 89.0, 1.15]),
     ] {
         if workloads.is_empty() {
@@ -401,7 +406,7 @@ fn potentials(lab: &Lab) -> Fallible<Vec<Item>> {
         ));
         items.push(Item::compared(
             "section-6.2.3",
-            format!("{gpu}: T*/T, from where all of it is saved"),
+            format!("{gpu}: T*/T, from which on all of that is saved"),
             "times",
             degree,
             sums[2],
@@ -416,10 +421,10 @@ fn overheads() -> Vec<Item> {
     vec![
         Item::absent(
             "section-6.3",
-            "how much the emulator underestimates savings, at both ends of the frontier",
+            "how much the paper's emulator underestimates savings, at the shortest time of the frontier",
             "%",
             Some(18.6),
-            "it is an error against real training (21.7 % at the other end)",
+            "it is an error against real training (21.7 % at the longest time)",
         ),
         Item::absent(
             "section-6.5",
@@ -430,11 +435,12 @@ fn overheads() -> Vec<Item> {
         ),
         Item::absent(
             "section-6.5",
-            "the optimiser's run time, the mean of the A100 workloads (the longest: 15.7 min; GPT-3 175B: 87 s)",
+            "the optimiser's run time, the mean of the A100 workloads (the paper's longest: 15.7 min; its GPT-3 175B: \
+             87 s)",
             "min",
             Some(6.5),
-            "times are no part of a page that must come out the same; `cargo bench -p litd-planner` measures ours, \
-             beside the public solver",
+            "a run time differs each time, and this page must always come out the same; `cargo bench -p litd-planner` \
+             measures ours, beside the public solver",
         ),
     ]
 }

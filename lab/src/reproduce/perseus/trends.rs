@@ -9,6 +9,15 @@ fn listed(values: &[f64]) -> String {
     shown.join(", ")
 }
 
+/// The mean savings on A100 and on A40.
+fn of_both_gpus(means: &[f64]) -> String {
+    let named = ["A100", "A40"].iter().zip(means);
+    let shown: Vec<String> = named
+        .map(|(gpu, mean)| format!("{gpu} {mean:.1} %"))
+        .collect();
+    format!("mean: {}", shown.join(", "))
+}
+
 pub(super) fn all(lab: &Lab) -> Fallible<Vec<Trend>> {
     let mut trends = testbed(lab)?;
     trends.extend(stragglers(lab)?);
@@ -52,13 +61,13 @@ fn testbed(lab: &Lab) -> Fallible<Vec<Trend>> {
         table: "3",
         what: "A40 saves more than A100".into(),
         is_ours: means.last() > means.first(),
-        numbers: format!("mean {} %", listed(&means)),
+        numbers: of_both_gpus(&means),
     });
     trends.push(Trend {
         table: "3",
         what: "Perseus slows down by no more than 2.3 %".into(),
         is_ours: slowest <= 2.3,
-        numbers: format!("{slowest:.2} % at most, because times are whole units"),
+        numbers: format!("{slowest:.2} % at most, because planned times are whole milliseconds"),
     });
     Ok(trends)
 }
@@ -86,24 +95,24 @@ fn stragglers(lab: &Lab) -> Fallible<Vec<Trend>> {
         );
     }
     let count = all.len();
+    let shown = |peaks: &[f64]| {
+        let all: Vec<String> = peaks.iter().map(|it| format!("{it:.2}")).collect();
+        all.join(", ")
+    };
     Ok(vec![
         Trend {
             table: "4",
-            what: "savings rise with a straggler's degree, are greatest below 1.5, and then fall"
-                .into(),
+            what: "savings rise with T'/T, are greatest below 1.5, and then fall".into(),
             is_ours: turn == count && wane == count,
             numbers: format!(
-                "greatest at {}",
-                peaks
-                    .iter()
-                    .map(|it| format!("{it:.2}"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                "greatest at T'/T {} (4a), {} (4b)",
+                shown(&peaks[..lab.four.len()]),
+                shown(&peaks[lab.four.len()..])
             ),
         },
         Trend {
             table: "4",
-            what: "EnvPipe saves less than Perseus beside a straggler of 1.2, everywhere".into(),
+            what: "at T'/T 1.2 EnvPipe saves less than Perseus in every workload".into(),
             is_ours: above == count,
             numbers: format!("in {above} of {count} workloads"),
         },
@@ -161,7 +170,7 @@ fn scales(lab: &Lab) -> Vec<Trend> {
             table: "6",
             what: "A100 saves more than A40".into(),
             is_ours: means[0] > means[1],
-            numbers: format!("mean {} %", listed(&means)),
+            numbers: of_both_gpus(&means),
         });
     }
     trends
