@@ -179,8 +179,7 @@ fn clocks(lab: &Lab) -> Vec<Item> {
     let runs = lab.of(Policy::GpuRed).filter(|it| it.hand == Hand::Bare);
     let item = |ran: &Ran| {
         let note = format!(
-            "the paper: clocks decrease proportionally with power; power {:+.2} % here; it grows as clock^1.2 \
-             (fitted), so the clock falls a little less",
+            "the paper: clocks decrease proportionally with power; power {:+.2} % here",
             percent(-ran.measures.saved / (1.0 + ran.measures.saved))
         );
         let what = format!("{}: mean clock", name(ran));

@@ -18,7 +18,8 @@ for each run of a law. Node 1 is the simulated node `mi300x-node1`, node 0 is `m
 row that names no node is about node 1.
 
 - **Fit.** Node 1 was fitted to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md), so
-  agreement there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's.
+  agreement there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's. Power above
+  idle grows as clock^1.2 (fitted), and the mean clock falls a little less than power.
 - **Laws.** The *bare law* is Algorithms 1 to 3 of the paper without any stopping rule. *litd* is the model law
   (docs/laws.md) as shipped, with its stopping rules. Both have Table II's defaults, except for the one knob that a
   row names (docs/laws-sensitivity.md explains them; *power cap* is the cap of all GPUs at the start).
