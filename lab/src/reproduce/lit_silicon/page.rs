@@ -13,9 +13,10 @@ The tables and figures of the Lit Silicon paper beside what litd's simulator giv
 
     cargo run --release -p litlab -- reproduce lit-silicon --out docs/reproduce
 
-writes this page; a test compares the two. **All numbers in the columns \"ours\" are SIMULATED**, with 1000 iterations
-for each run of a law. Node 1 is the simulated node `mi300x-node1`, node 0 is `mi300x-node0` (lab/sim/scenarios); a
-row that names no node is about node 1.
+writes this page. A test compares some rows with what the command prints, and with LITD_REPRODUCE=1 the whole page
+(`cargo test -p litlab --test lab reproduce`). **All numbers in the columns \"ours\" are SIMULATED**, with 1000
+iterations for each run of a law. Node 1 is the simulated node `mi300x-node1`, node 0 is `mi300x-node0`
+(lab/sim/scenarios); a row that names no node is about node 1.
 
 - **Fit.** Node 1 was fitted to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md), so
   agreement there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's. Power above
