@@ -152,7 +152,7 @@ dimensions! {
         "Longhorn sgemm 0.7 to 1.25 %; Zeus 0.94 to 1.00 of the limit; B300 0.4 to 1.5 % (read)"
     Overshoot "limiter-overshoot" "" -0.15..0.05 Linear Data
         "above 0, mean power exceeds the cap by this instead of falling short; below 0 it never does";
-        "Zeus: power over limit where it binds 0.94 to 1.02; range of issue 21"
+        "Zeus: power over limit where it binds 0.94 to 1.02; range from the author's brief"
     ShortfallSpread "shortfall-spread" "" 0.0005..0.005 Log Data
         "standard deviation of limiter-shortfall between GPUs"; "Longhorn sgemm: 0.56 W of 300 W"
     FloorOvershoot "floor-overshoot" "" 0.0..0.09 Linear Data
@@ -160,7 +160,7 @@ dimensions! {
         "Zeus: A40 at 100 W 0.98/1.04/1.09"
     Lag "limiter-lag" "s" 0.1..5.0 Log Literature
         "time constant with which clocks follow power's deviation from the cap";
-        "facts/hardware.md; range of issue 21"
+        "notes on hardware; range from the author's brief"
     DeadBand "limiter-dead-band" "" 0.0..0.01 Linear Assumed
         "deviation that the limiter leaves alone"; "assumed"
     LimiterBias "limiter-sensor-bias" "" 0.001..0.01 Log Literature
@@ -169,7 +169,7 @@ dimensions! {
     // Other limiters.
     CurrentLimit "current-limit" "" 0.82..1.5 Linear Assumed
         "clock to which current (TDC) or the voltage regulator holds matrix products; above 1 never";
-        "facts/hardware.md names PPT, TDC, HBM and VR limiters; levels assumed"
+        "notes on hardware name PPT, TDC, HBM and VR limiters; levels assumed"
     CurrentSpread "current-limit-spread" "" 0.0..0.03 Linear Assumed
         "standard deviation of current-limit between GPUs: current limits some GPUs of a node, power others"; "assumed"
     HbmSlow "hbm-throttle" "" -0.3..0.1 Linear Assumed
@@ -207,7 +207,7 @@ dimensions! {
     FanResponse "fan-response" "" 0.0..0.5 Linear Assumed
         "exponent of the resistance to heat in fan speed; 0: liquid, or fans that stand still"; "assumed"
     SinkTime "sink-time" "s" 10.0..60.0 Log Literature
-        "time constant of the heat sink"; "facts/hardware.md: 10 to 60 s on air (assumed there)"
+        "time constant of the heat sink"; "notes on hardware: 10 to 60 s on air (assumed there)"
     FastPole "fast-pole" "" 0.1..0.4 Linear Literature
         "part of the rise that comes within a second";
         "A100: 39 to 51 C within 0.5 s of a 380 W burst (read)"
@@ -247,7 +247,7 @@ dimensions! {
         "part of an iteration in which no kernel runs"; "Zeus: most jobs draw below 93 % of the limit"
     Start "start-place" "" 0.0..1.0 Linear Literature
         "chooses the caps found: TDP (below 0.4), 93 % of TDP (below 0.65), 80 % (below 0.9) or 70 %";
-        "the issue; Lit Silicon, Table II: 700 to 500 of 750 W"
+        "the author's brief; Lit Silicon, Table II: 700 to 500 of 750 W"
     // Noise.
     KernelNoise "kernel-noise" "" 0.001..0.03 Log Literature
         "standard deviation of a kernel's time";

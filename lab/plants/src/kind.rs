@@ -77,7 +77,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::V100x4, Self::A100x8, Self::H100x8, Self::Mi300xx8];
 
-    /// Its numbers. TDPs, clocks and caps are the vendors' (facts/hardware.md); V100's draw is
+    /// Its numbers. TDPs, clocks and caps are the vendors'; V100's draw is
     /// such that the limiter holds the Longhorn launches at 1357 of 1530 MHz; idle is pagerank's
     /// 81 W of 300 (V100), 82 to 92 W of 400 (A100), 183 W of 1100 scaled (B300 for H100) and
     /// 141 to 153 W of 750 (MI300X). Draws of the others, fans and the rest are assumed: no source.
@@ -143,7 +143,7 @@ impl Kind {
             Self::Mi300xx8 => Spec {
                 name: "mi300x8",
                 gpus: 8,
-                // The driver reads 0 as the lowest; 300 W is litd's own floor (facts/hardware.md).
+                // The driver reads 0 as the lowest; 300 W is litd's own floor.
                 range: range(300.0, 750.0),
                 clock: 2100.0,
                 lowest_clock: 0.2,

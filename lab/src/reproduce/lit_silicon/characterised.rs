@@ -9,7 +9,7 @@ use litd_traces::study::pearson;
 
 use super::{Fallible, Item};
 
-/// Seeds of what the node was fitted to, as docs/calibration.md has them.
+/// Seeds of Table III's predictions, as docs/calibration.md has them.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 /// The kernels of Figure 3b: the paper's name, ours, and what the paper says of their overlap.
@@ -82,13 +82,16 @@ impl Characterised {
     /// What the node was fitted to: Table III's predictions, Figure 3a's overlaps and Figure 5's spreads.
     fn fitted_to(&self) -> Vec<Item> {
         let item = |row: &Row| {
-            let (item, unit) = match (row.source, row.what) {
-                ("Figure 3a", _) => ("figure-3a", ""),
-                ("Figure 5", _) => ("figure-5", "times"),
-                (_, what) if what.ends_with("predicted") => ("table-3", "times"),
+            let (item, unit, of) = match (row.source, row.what) {
+                ("Figure 3a", _) => ("figure-3a", "", "one iteration, one seed"),
+                ("Figure 5", _) => ("figure-5", "times", "the steady state, without noise"),
+                (_, what) if what.ends_with("predicted") => {
+                    ("table-3", "times", "mean of four seeds")
+                }
                 _ => return None,
             };
-            let note = "the simulated node was fitted to it, so agreement is no prediction; mean of four seeds";
+            let note =
+                format!("the simulated node was fitted to it, so agreement is no prediction; {of}");
             Some(Item::compared(
                 item,
                 row.what,

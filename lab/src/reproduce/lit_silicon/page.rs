@@ -13,22 +13,31 @@ The tables and figures of the Lit Silicon paper beside what litd's simulator giv
 
     cargo run --release -p litlab -- reproduce lit-silicon --out docs/reproduce
 
-writes this page; a test compares the two. **All numbers in the columns \"ours\" are SIMULATED**, on `mi300x-node1` and
-`mi300x-node0` (lab/sim/scenarios), with 1000 iterations and one seed for each run, unless an interval is given.
+writes this page. A test compares some rows with what the command prints, and with LITD_REPRODUCE=1 the whole page
+(`cargo test -p litlab --test lab reproduce`). **All numbers in the columns \"ours\" are SIMULATED**, with 1000
+iterations for each run of a law. Node 1 is the simulated node `mi300x-node1`, node 0 is `mi300x-node0`
+(lab/sim/scenarios); a row that names no node is about node 1.
 
-- **Fit.** Node 1 was fitted to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md), so agreement
-  there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's.
-- **Laws.** The *bare law* is Algorithms 1 to 3 of the paper without any stopping rule. *litd* is the model law as
-  shipped, with its stopping rules. Both have Table II's defaults, except for the one knob that a row names.
-- **Gains** compare the mean of the last five samples with that of the last five samples of the warm-up. Rows that
-  change the warm-up or the sampling period are compared with the warm-up of the run with the defaults.
+- **Fit.** Node 1 was fitted to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md), so
+  agreement there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's. Power above
+  idle grows as clock^1.2 (fitted), and the mean clock falls a little less than power.
+- **Laws.** The *bare law* is Algorithms 1 to 3 of the paper without any stopping rule. *litd* is the model law
+  (docs/laws.md) as shipped, with its stopping rules. Both have Table II's defaults, except for the one knob that a
+  row names (docs/laws-sensitivity.md explains them; *power cap* is the cap of all GPUs at the start).
+- **Gains.** A *sample* is one sampling period: ten iterations by default. Gains compare the mean of the last five
+  samples with that of the last five samples of the warm-up. Rows that change the warm-up or the sampling period are
+  compared with the warm-up of the run with the defaults.
+- **Power.** *Power saved* is power before / after, less 1, as in Table III. A *change* of power (\"power -4.45 %\") is
+  after / before, less 1: 4.66 % saved is a change of -4.45 %.
+- **Predicted** is what equations 1 to 16 of the paper compute from three iterations before any adjustment.
 - **Convergence** (the paper's 99.5 % rule): throughput has converged at the first sample that reaches 99.5 % of its
   greatest value. Power has converged at the first sample at or below 100.5 % of its least value; earlier samples at
-  99.5 % of its greatest value or more are not counted. \"In 0 samples\" means at the first sample that counts after the
-  warm-up. We take single samples, the paper rolling means of power. CV is the standard deviation / mean from then on.
-- **Intervals.** Table III and section VIII-A have the mean of eight seeds and its 95 % interval (Student). It covers
-  noise on one simulated node, and not the differences between nodes. Every other row is one run, so small
-  differences between rows may be noise.
+  99.5 % of its greatest value or more are not counted. \"In 0 samples\" means at the first sample that counts after
+  the warm-up. We take single samples, the paper rolling means of power. CV is the standard deviation / mean from
+  then on.
+- **Seeds.** Rows with a 95 % interval (Student) have the mean of eight seeds. The interval covers noise on one
+  simulated node, and not the differences between nodes. Rows that node 1 was fitted to name their seeds. Every other
+  number, those under Trends included, is of one seed, so small differences may be noise.
 
 The trends are those of the bare law, because that is the paper's law.
 ";

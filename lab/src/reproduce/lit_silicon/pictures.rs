@@ -98,7 +98,7 @@ fn by_layer(characterised: &Characterised) -> Fallible<Vec<Picture>> {
         picture(
             "3a",
             "communication",
-            (across, "time of collectives, by the least"),
+            (across, "time of collectives / the shortest"),
             &communication,
         )?,
     ])
@@ -120,7 +120,7 @@ fn by_kernel(characterised: &Characterised) -> Fallible<Vec<Picture>> {
         let duration = gpus(&normalised(&of(|it| it.duration.0)));
         let (first, second) = (format!("{name}, overlap"), format!("{name}, duration"));
         drawn.push(picture("3b", &first, (across, "overlap ratio"), &overlap)?);
-        let up = "duration, by the least";
+        let up = "duration / the shortest";
         drawn.push(picture("3b", &second, (across, up), &duration)?);
     }
     Ok(drawn)
@@ -151,7 +151,7 @@ fn leads(characterised: &Characterised) -> Fallible<Vec<Picture>> {
             .iter()
             .map(|it| it.iter().step_by(EVERY).map(|it| it.0).collect())
             .collect();
-        let across = "fifth kernel, over three iterations";
+        let across = "every fifth kernel of three iterations";
         let what = format!("leads, {}", node.name);
         picture("7", &what, (across, "lead value, ms"), &gpus(&all))
     };
