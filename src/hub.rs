@@ -14,7 +14,7 @@ use litd_api::{Command, Done, Events, Problem, Stacks, Status, Trials};
 use litd_core::baseline::Lower;
 use litd_core::{
     AboveSafe, Core, Crowd, DeviceId, Effect, Event, Home, Operation, Owners, Peer, Progress,
-    Reply, SessionId,
+    Reply, SessionId, Unclaimed,
 };
 use litd_units::{Nanos, Watts};
 use nix::unistd::Uid;
@@ -415,6 +415,12 @@ impl Hub {
     #[must_use]
     pub fn may_land_on_exit(&self) -> Vec<String> {
         self.core.may_land_on_exit()
+    }
+
+    /// See [`Core::unclaimed`].
+    #[must_use]
+    pub fn unclaimed(&self) -> &[Unclaimed] {
+        self.core.unclaimed()
     }
 
     /// See [`Core::may_lock_on_exit`].

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use litd_api::{DeviceState, DeviceStatus};
 use litd_core::config::OnExit;
 use litd_core::journal::{Entry, Journal, JournalError, Recovered, Undo};
-use litd_core::{AboveSafe, Core, Device};
+use litd_core::{AboveSafe, Core, Device, Unclaimed};
 use litd_power::DeviceKind;
 use thiserror::Error;
 
@@ -93,6 +93,9 @@ pub enum Leftover {
         /// The unreadable part.
         damage: String,
     },
+    /// A cap may be one of litd's.
+    #[error("{}: {}", .0.address, .0.why())]
+    Unclaimed(Unclaimed),
     /// The caps found are unknown.
     #[error(
         "{address}: the undo journal with this device's cap found was in {}, and is not there any more: bring \
@@ -584,6 +587,8 @@ async fn give_back(
             addresses: may_land.into_iter().collect(),
         });
     }
+    let unclaimed = hub.borrow().unclaimed().to_vec();
+    left.extend(unclaimed.into_iter().map(Leftover::Unclaimed));
     left.extend(damaged.map(|damage| Leftover::Damaged { journal, damage }));
     Ok(left)
 }

@@ -75,6 +75,7 @@ pub use crate::hooks::Crowd;
 pub use crate::hooks::cgroup::Home;
 pub use crate::hooks::owners::Owners;
 pub use crate::records::{Records, Target};
+pub use crate::undo::predecessor::Unclaimed;
 pub use crate::undo::progress::{Progress, Stage};
 pub use authority::exit::AboveSafe;
 pub use baseline::Baseline;

@@ -30,7 +30,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 Example:
-  litlab plants validate --data ../shared/plant";
+  litlab plants validate --data FOLDER";
 
 #[derive(Serialize)]
 struct Report {

@@ -15,6 +15,7 @@ use crate::devices::landing::Landing;
 use crate::journal::{Entry, Recovered, Undo};
 use crate::record::Note;
 use crate::store::Store;
+use crate::undo::predecessor::Unclaimed;
 use crate::writer::Undone;
 
 /// A write that its driver called failed, or that it did not do, is done within this time, if ever: a GPU's
@@ -50,6 +51,29 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// The log does not tell whether the last write that the journal names was done: the log was lost, or another one
+    /// is read now. That write counts as failed, once.
+    fn expect_unlogged(&mut self, device: usize, entry: &Entry) {
+        let Some(&last) = entry.ours.last() else {
+            return;
+        };
+        let unit = self.devices.get(device);
+        let held = unit.and_then(|it| it.readings.last()).map(|it| it.cap);
+        let is_over = |cap: Watts| cap.is_same_cap(last);
+        let is_over = is_over(entry.found) || held.is_some_and(is_over);
+        let is_told = {
+            let mut late = self.writer.late(&entry.address);
+            late.any(|it| it.cap.is_same_cap(last))
+        };
+        let until = self.predecessor.late_until();
+        let is_late = self.now() >= until || !self.writer.is_of_this_boot(entry);
+        if is_over || is_told || is_late || self.writer.has_logged(entry) {
+            return;
+        }
+        self.writer
+            .expect(&entry.address, last, until, &mut self.out);
+    }
+
     /// Waits for the caps that a device may still take by the journal, whatever the log says.
     fn expect_journaled(&mut self, device: usize, entry: &Entry) {
         let last = entry.ours.last();
@@ -69,6 +93,7 @@ impl<S: Store> Core<S> {
     fn recover_device(&mut self, device: usize, entry: &Entry) {
         let holds = self.authority.holds(&self.config);
         let is_bound = self.set_budget().is_some();
+        self.expect_unlogged(device, entry);
         self.expect_journaled(device, entry);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
@@ -87,13 +112,13 @@ impl<S: Store> Core<S> {
         }
         let same = entry.is_part(unit.device.identity.serial.as_deref());
         // The writes before this cap was found are outdated: the cap was changed by others since.
-        let is_found = |found: Watts| found.is_same_cap(entry.found);
-        let asked = self.writer.asked_last(&address);
-        let asked = asked.filter(|it| it.found.is_some_and(is_found));
-        let known = asked.is_some_and(|asked| match asked.read_back {
-            Some(read_back) => read_back.is_same_cap(reading.cap),
-            None => unit.rounds(asked.cap, reading.cap),
-        });
+        let asked = self.writer.asked_last(entry);
+        let known = asked
+            .filter(|it| it.is_own)
+            .is_some_and(|asked| match asked.read_back {
+                Some(read_back) => read_back.is_same_cap(reading.cap),
+                None => unit.rounds(asked.cap, reading.cap),
+            });
         // An entry of an earlier boot counts as one of this boot: a boot id does not tell whether the devices were
         // reset (kexec), and a container may have its own.
         let undo = match entry.undo(reading.cap) {
@@ -133,7 +158,18 @@ impl<S: Store> Core<S> {
             Undo::Foreign => {
                 unit.found = Some(reading.cap);
                 let (held, found) = (reading.cap, entry.found);
+                let is_unlogged = asked.is_none() && !entry.ours.is_empty();
                 let note = match same {
+                    true if is_unlogged && self.writer.is_of_this_boot(entry) => {
+                        let unclaimed = Unclaimed {
+                            address: address.clone(),
+                            held,
+                            found,
+                        };
+                        let text = format!("{}: it is the cap found from now on", unclaimed.why());
+                        self.predecessor.leaves_unclaimed(unclaimed);
+                        Note::warning(EventKind::Foreign, text)
+                    }
                     true => Note::warning(
                         EventKind::Foreign,
                         format!(
@@ -440,6 +476,12 @@ impl<S: Store> Core<S> {
             let text = format!("cap is back at {found}");
             self.note(Note::info(EventKind::Restore, text).device(&address));
         }
+    }
+
+    /// The devices whose caps may be a predecessor's, and are left alone.
+    #[must_use]
+    pub fn unclaimed(&self) -> &[Unclaimed] {
+        self.predecessor.unclaimed()
     }
 
     /// The devices, by address, whose clocks are unlocked, and which stay in the undo journal because a lock that

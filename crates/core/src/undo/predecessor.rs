@@ -11,6 +11,30 @@ use crate::undo::LATE;
 /// litd that goes on waits for.
 const LANDING: Nanos = Nanos(2_000_000_000);
 
+/// A device whose cap neither the journal nor the log has, where the log has nothing of the time in which litd moved
+/// the cap. Somebody else has set it; or litd has, and both files have lost their ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unclaimed {
+    /// The device's address.
+    pub address: String,
+    /// The cap that it holds, and keeps.
+    pub held: Watts,
+    /// The cap that the journal has as the one found.
+    pub found: Watts,
+}
+
+impl Unclaimed {
+    /// What is unknown, in words.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let Self { held, found, .. } = self;
+        format!(
+            "holds {held}, which the undo journal does not name, and the audit log, which would tell whether litd set \
+             it, has nothing of that time; {found} was found before. If nobody else has set {held}, set {found} yourself"
+        )
+    }
+}
+
 /// A litd that ended before this one was started.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
@@ -24,6 +48,8 @@ pub(crate) struct Predecessor {
     caps: Vec<(String, Vec<Watts>)>,
     /// The devices whose clocks it may have asked to lock.
     clocks: Vec<String>,
+    /// The devices whose caps may be its own, and are left alone.
+    unclaimed: Vec<Unclaimed>,
 }
 
 impl Predecessor {
@@ -35,6 +61,7 @@ impl Predecessor {
             hung: None,
             caps: Vec::new(),
             clocks: Vec::new(),
+            unclaimed: Vec::new(),
         }
     }
 
@@ -47,6 +74,16 @@ impl Predecessor {
     /// It may have asked to lock this device's clocks, and nobody knows whether that was done.
     pub fn may_have_locked(&mut self, address: &str) {
         self.clocks.push(address.to_owned());
+    }
+
+    /// Nobody knows whether the cap of a device is its own.
+    pub fn leaves_unclaimed(&mut self, unclaimed: Unclaimed) {
+        self.unclaimed.push(unclaimed);
+    }
+
+    /// The devices whose caps may be its own, and are left alone.
+    pub fn unclaimed(&self) -> &[Unclaimed] {
+        &self.unclaimed
     }
 
     /// One of its processes was seen to wait for a driver.

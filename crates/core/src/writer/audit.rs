@@ -73,10 +73,12 @@ fn intact(tail: &[u8]) -> impl DoubleEndedIterator<Item = Record> {
     })
 }
 
-/// The last write of litd's own to a device, overrides excluded.
+/// The last write to a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Asked {
     seq: u64,
+    /// Whether litd decided it, and no user who asked for an override.
+    pub is_own: bool,
     /// The cap that was to be restored then.
     pub found: Option<Watts>,
     /// The cap that was written.
@@ -90,16 +92,16 @@ pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
     let mut last: BTreeMap<String, Asked> = BTreeMap::new();
     for record in intact(tail) {
         match record.entry {
-            Entry::Intent(intent) if intent.actor == LITD => {
+            Entry::Intent(intent) => {
                 let asked = Asked {
                     seq: record.seq,
+                    is_own: intent.actor == LITD,
                     found: intent.found_watts,
                     cap: intent.new_watts,
                     read_back: None,
                 };
                 last.insert(intent.device, asked);
             }
-            Entry::Intent(intent) => drop(last.remove(&intent.device)),
             Entry::Outcome(outcome) => {
                 let asked = last.get_mut(&outcome.device);
                 if let Some(asked) = asked.filter(|it| it.seq == outcome.intent) {
@@ -110,6 +112,21 @@ pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
         }
     }
     last
+}
+
+/// The different caps that each device was told to hold, or held right after, by the end of a log.
+pub(crate) fn caps(tail: &[u8]) -> BTreeMap<String, Vec<Watts>> {
+    let mut caps: BTreeMap<String, Vec<Watts>> = BTreeMap::new();
+    for record in intact(tail) {
+        let (device, cap) = match record.entry {
+            Entry::Intent(intent) => (intent.device, Some(intent.new_watts)),
+            Entry::Outcome(outcome) => (outcome.device, outcome.read_back_watts),
+            _ => continue,
+        };
+        let known = caps.entry(device).or_default();
+        known.extend(cap.filter(|cap| !known.iter().any(|it| it.is_same_cap(*cap))));
+    }
+    caps
 }
 
 /// The writes that were not confirmed, by the end of a log.

@@ -34,6 +34,8 @@ pub(crate) struct Writer<S> {
     audit: Audit,
     /// The last write to each device, by a predecessor's log.
     asked: BTreeMap<String, Asked>,
+    /// The different caps of each device in that log.
+    logged: BTreeMap<String, Vec<Watts>>,
     /// The devices whose entries were to leave the journal in this round.
     crossed_out: Vec<usize>,
     store: S,
@@ -76,6 +78,7 @@ impl<S: Store> Writer<S> {
             trouble: None,
             audit: Audit::open(&log),
             asked: audit::asked_last(&log),
+            logged: audit::caps(&log),
             crossed_out: Vec::new(),
             store,
         };
@@ -129,14 +132,28 @@ impl<S: Store> Writer<S> {
 
     /// The same, without those of an earlier boot: drivers began with their own caps since.
     pub fn entries_of_this_boot(&self) -> impl Iterator<Item = &Entry> {
-        let boot = self.journal.boot_id();
         let entries = self.journal.entries().iter();
-        entries.filter(move |entry| entry.boot_id == boot)
+        entries.filter(|entry| self.is_of_this_boot(entry))
     }
 
-    /// The last write to a device by a predecessor, if its log has it.
-    pub fn asked_last(&self, address: &str) -> Option<Asked> {
-        self.asked.get(address).copied()
+    /// Whether litd wrote a device last in this boot.
+    pub fn is_of_this_boot(&self, entry: &Entry) -> bool {
+        entry.boot_id == self.journal.boot_id()
+    }
+
+    /// The last write to a device by a predecessor, if its log has it, and that cap was found before.
+    pub fn asked_last(&self, entry: &Entry) -> Option<Asked> {
+        let is_found = |found: Watts| found.is_same_cap(entry.found);
+        let asked = self.asked.get(&entry.address).copied();
+        asked.filter(|it| it.found.is_some_and(is_found))
+    }
+
+    /// Whether the log has the last write that the journal names of a device, so that its outcome would be in the log
+    /// as well. If the log was lost, or is kept in another directory now, it has not.
+    pub fn has_logged(&self, entry: &Entry) -> bool {
+        let mut logged = self.logged.get(&entry.address).into_iter().flatten();
+        let last = entry.ours.last();
+        last.is_none_or(|last| logged.any(|it| it.is_same_cap(*last)))
     }
 
     /// The journal's entry of a device.

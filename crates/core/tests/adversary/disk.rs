@@ -59,6 +59,11 @@ impl Disk {
         self.0.borrow_mut().kept.journal = bytes;
     }
 
+    /// The audit log is lost.
+    pub fn lose_log(&self) {
+        self.0.borrow_mut().kept.audit.clear();
+    }
+
     /// The addresses of GPUs that the undo journal has something to give back to.
     pub fn journal_keeps(&self) -> Vec<String> {
         let journal = litd_core::journal::read(&self.0.borrow().kept.journal).unwrap();

@@ -250,3 +250,56 @@ fn hangs(node: &mut Node, seconds: u32) {
         node.pass(1.0);
     }
 }
+
+/// litd is killed while it lowers two GPUs, whose writes are done later, and its log is lost: nobody knows that there was
+/// no answer. The entries stay for as long as the writes may land, and no longer, however often `litd restore` is run.
+#[test]
+fn on_nodes_whose_log_was_lost() {
+    let mut node = Node::with(found_at(2, 700.0), observing());
+    node.pass(5.0);
+    node.command(budget(1000.0)).unwrap();
+    node.kill();
+    node.disk.lose_log();
+    for gpu in &mut node.gpus {
+        gpu.cap = Watts(700.0);
+    }
+    for _ in 0..2 {
+        assert!(node.restore());
+        assert_eq!(node.disk.journal_keeps().len(), 2, "{:?}", node.log);
+    }
+    node.gpus[0].cap = Watts(500.0);
+    assert!(node.restore());
+    node.all_hold(700.0);
+    node.gpus[1].cap = Watts(500.0);
+    node.pass(35.0);
+    assert!(node.restore());
+    node.all_hold(700.0);
+    assert_eq!(node.disk.journal_keeps(), Vec::<String>::new());
+}
+
+/// The journal's end is lost, so that it does not name the cap that GPUs hold. With its log litd knows the cap as its
+/// own; without, somebody else may have set it: it stays, and `litd restore` says so.
+#[test]
+fn caps_that_no_file_names_any_more() {
+    for lost in [true, false] {
+        let mut node = Node::with(found_at(2, 700.0), observing());
+        node.pass(5.0);
+        node.command(budget(1200.0)).unwrap();
+        node.pass(5.0);
+        let older = node.disk.journal();
+        node.command(budget(900.0)).unwrap();
+        node.pass(5.0);
+        node.all_hold(450.0);
+        node.kill();
+        node.disk.put_journal(older);
+        if lost {
+            node.disk.lose_log();
+        }
+        let unclaimed = node.restore_unless_unclaimed();
+        node.all_hold(if lost { 450.0 } else { 700.0 });
+        assert_eq!(unclaimed.len(), if lost { 2 } else { 0 });
+        for it in unclaimed {
+            assert_eq!((it.held, it.found), (Watts(450.0), Watts(700.0)));
+        }
+    }
+}

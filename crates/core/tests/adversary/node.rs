@@ -3,7 +3,9 @@
 
 use litd_api::{Command, DeviceState, Done, Event as Told, Lease, Mode, Problem, Status};
 use litd_core::journal::JournalError;
-use litd_core::{Config, Core, Device, DeviceId, Effect, Event, NodeReading, Operation, Reply};
+use litd_core::{
+    Config, Core, Device, DeviceId, Effect, Event, NodeReading, Operation, Reply, Unclaimed,
+};
 use litd_units::{Nanos, Watts};
 
 use crate::disk::Disk;
@@ -127,6 +129,15 @@ impl Node {
         self.note("--- litd restore");
         self.run(Core::restoring);
         self.until_stopped()
+    }
+
+    /// The same; returns the caps that nobody is known to have set.
+    pub fn restore_unless_unclaimed(&mut self) -> Vec<Unclaimed> {
+        self.run(Core::restoring);
+        assert!(self.wait_for_the_stop(), "{:?}", self.log);
+        let unclaimed = self.core.as_ref().unwrap().unclaimed().to_vec();
+        self.gone();
+        unclaimed
     }
 
     fn run(&mut self, begin: Begin) {

@@ -14,7 +14,7 @@ use super::{Fallible, Item};
 /// Model and configuration, and its points: seconds and joules with waiting.
 type Frontiers = BTreeMap<String, Vec<[f64; 2]>>;
 
-pub(super) fn items(artifact: &Path) -> Fallible<Vec<Item>> {
+pub(super) fn items(artifact: Option<&Path>) -> Fallible<Vec<Item>> {
     let mut items = frontiers(artifact)?;
     items.extend(relaxation()?);
     Ok(items)
@@ -65,20 +65,16 @@ fn read(folder: &Path) -> Fallible<Frontiers> {
     Ok(frontiers)
 }
 
-fn frontiers(folder: &Path) -> Fallible<Vec<Item>> {
-    if !folder.is_dir() {
-        let why = format!(
-            "its facts are not at {}: give --artifact DIR",
-            folder.display()
-        );
+fn frontiers(artifact: Option<&Path>) -> Fallible<Vec<Item>> {
+    let Some(folder) = artifact else {
         return Ok(vec![Item::absent(
             "fit-a100-sxm",
             "frontiers of Kareus's artifact",
             "",
             None,
-            why,
+            "its data are wanted: give --artifact FOLDER",
         )]);
-    }
+    };
     // As planned there: two stages, which the artifact does not say to be unequal, and eight microbatches.
     let ours = Emulated::new(&Workload {
         model: Model {

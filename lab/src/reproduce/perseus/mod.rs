@@ -30,12 +30,8 @@ pub struct Args {
     #[arg(long, value_name = "ITEM")]
     what: Option<String>,
     /// The folder with data of Kareus's artifact, to whose frontiers a GPU was fitted
-    #[arg(
-        long,
-        value_name = "FOLDER",
-        default_value = "../shared/planner/kareus-artifact"
-    )]
-    artifact: PathBuf,
+    #[arg(long, value_name = "FOLDER")]
+    artifact: Option<PathBuf>,
     /// Write the page perseus.md and its pictures there
     #[arg(long, value_name = "FOLDER", conflicts_with = "what")]
     out: Option<PathBuf>,
@@ -44,7 +40,7 @@ pub struct Args {
 pub fn run(args: &Args, json: bool) -> Outcome {
     let lab = Lab::new(args.what.as_deref())?;
     let mut items = tables::items(&lab)?;
-    items.extend(fits::items(&args.artifact)?);
+    items.extend(fits::items(args.artifact.as_deref())?);
     items.extend(pictures::items());
     let items = asked_for(items, args.what.as_deref())?;
     if let Some(folder) = &args.out {

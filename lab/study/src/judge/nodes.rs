@@ -69,7 +69,7 @@ impl Named {
 
     /// Whether it is the paper's node or one of the simulator's own.
     #[must_use]
-    pub fn is_calibrated(&self) -> bool {
+    pub fn is_paper_or_scenario(&self) -> bool {
         match self {
             Self::Draw(_) => false,
             Self::Corner(name) => *name == "lit-silicon",
