@@ -335,12 +335,18 @@ pub fn study(args: &Args) -> Fallible<(String, Report)> {
     );
     text += &tables(&report.summaries);
     text += &starts(&drawn);
-    let calibrated: Vec<&Verdicts> = named.iter().filter(|it| it.node.is_paper_or_scenario()).collect();
+    let calibrated: Vec<&Verdicts> = named
+        .iter()
+        .filter(|it| it.node.is_paper_or_scenario())
+        .collect();
     text += &format!(
         "\n### The paper's node and the simulator's\n\n{}",
         nodes(&calibrated)
     );
-    let corners: Vec<&Verdicts> = named.iter().filter(|it| !it.node.is_paper_or_scenario()).collect();
+    let corners: Vec<&Verdicts> = named
+        .iter()
+        .filter(|it| !it.node.is_paper_or_scenario())
+        .collect();
     text += &format!("\n### Corners of the family\n\n{}", nodes(&corners));
     text += &worst(&report.summaries);
     Ok((text, report))

@@ -54,24 +54,22 @@ impl<S: Store> Core<S> {
     /// The log does not tell whether the last write that the journal names was done: the log was lost, or another one
     /// is read now. That write counts as failed, once.
     fn expect_unlogged(&mut self, device: usize, entry: &Entry) {
-        let Some(&last) = entry.ours.last() else {
+        let reading = self.devices.get(device).and_then(|it| it.readings.last());
+        let Some((&last, reading)) = entry.ours.last().zip(reading) else {
             return;
         };
-        let unit = self.devices.get(device);
-        let held = unit.and_then(|it| it.readings.last()).map(|it| it.cap);
-        let is_over = |cap: Watts| cap.is_same_cap(last);
-        let is_over = is_over(entry.found) || held.is_some_and(is_over);
+        let is_last = |cap: Watts| cap.is_same_cap(last);
         let is_told = {
             let mut late = self.writer.late(&entry.address);
-            late.any(|it| it.cap.is_same_cap(last))
+            late.any(|it| is_last(it.cap))
         };
         let until = self.predecessor.late_until();
         let is_late = self.now() >= until || !self.writer.is_of_this_boot(entry);
-        if is_over || is_told || is_late || self.writer.has_logged(entry) {
-            return;
+        let is_over = is_last(entry.found) || is_last(reading.cap) || is_told || is_late;
+        if !is_over && !self.writer.has_logged(entry) {
+            self.writer
+                .expect(&entry.address, last, until, &mut self.out);
         }
-        self.writer
-            .expect(&entry.address, last, until, &mut self.out);
     }
 
     /// Waits for the caps that a device may still take by the journal, whatever the log says.
