@@ -145,7 +145,7 @@ impl<S: Store> Core<S> {
         };
         core.authority.recall(core.condition.orders, &core.config);
         if let Some(flaw) = flaw {
-            let text = format!("learned distributions are not used: {flaw}");
+            let text = format!("learned caps are not used: {flaw}");
             core.note(Note::warning(EventKind::Fault, text));
         }
         if let Some(flaw) = unkept {
@@ -163,7 +163,8 @@ impl<S: Store> Core<S> {
     /// Administrators' commands outlive a crash.
     fn tell_orders(&mut self) {
         if let Some(orders) = self.authority.orders().in_words() {
-            let text = format!("in force again, because litd was not stopped: {orders}");
+            let text =
+                format!("in force again, because litd ended without being stopped: {orders}");
             self.note(Note::warning(EventKind::Command, text));
         }
     }

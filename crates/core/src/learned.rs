@@ -238,9 +238,8 @@ impl Learned {
                 _ => lost += 1,
             }
         }
-        let note = (lost > 0).then(|| {
-            format!("{lost} of {all} learned distributions are unusable and were left out")
-        });
+        let note = (lost > 0)
+            .then(|| format!("{lost} of {all} jobs' learned caps are unusable and were left out"));
         (learned, note)
     }
 

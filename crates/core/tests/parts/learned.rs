@@ -217,7 +217,7 @@ fn one_damaged_distribution_does_not_cost_the_others() {
         );
         let note = note.unwrap();
         assert!(
-            note.starts_with("1 of 2 learned distributions are unusable"),
+            note.starts_with("1 of 2 jobs' learned caps are unusable"),
             "{note}"
         );
     }
