@@ -90,7 +90,7 @@ const NOT_AT_CAP: &str = "the slowest GPU draws less than 93 % of its cap in all
 
 /// Why nothing is said about the halves of the time.
 pub(crate) const NOT_IN_BOTH_HALVES: &str =
-    "no GPU was seen in both halves of a time (time= names its column)";
+    "no GPU has samples in both halves of the time (--columns time=... names the column of times)";
 
 /// A node. What the data can't tell is `None`, and `why` has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -520,7 +520,7 @@ impl NodeEstimate {
         let rows = Vec::from_iter(rows.iter().filter(|row| row.iter().all(|it| it.1 > 0)));
         if rows.len() < LEAST_BINS {
             let why = format!(
-                "intervals take {LEAST_BINS} stretches of time in which all GPUs were seen"
+                "intervals need {LEAST_BINS} stretches of time in which all GPUs were seen"
             );
             self.why.insert("intervals", why);
             return;
@@ -574,7 +574,7 @@ impl NodeEstimate {
             few @ (1 | 2) if few < halves.len() => {
                 let all = halves.len();
                 format!(
-                    "{few} of {all} GPUs were seen in both halves of the time: a correlation takes three"
+                    "{few} of {all} GPUs were seen in both halves of the time: a correlation needs three"
                 )
             }
             1 | 2 => "two GPUs are too few for a correlation".to_owned(),

@@ -684,7 +684,7 @@ impl Exam {
         if let Err(error) = outcome {
             self.note(Topic::Clocks, Verdict::Failed, error.to_string());
         } else {
-            let text = format!("{:.0} MHz is locked and freed", clock.0 / 1e6);
+            let text = format!("{:.0} MHz is locked and unlocked", clock.0 / 1e6);
             self.note(Topic::Clocks, Verdict::Shown, text);
         }
         let refused = outcome.as_ref().is_err_and(PowerError::refuses);
@@ -706,7 +706,7 @@ impl Exam {
                 Phase::Freeing { tries }
             }
             Err(error) => {
-                let text = format!("the clock could not be freed: {error}");
+                let text = format!("the clock could not be unlocked: {error}");
                 self.note(Topic::Clocks, Verdict::Failed, text);
                 Phase::Ended(Ending::Owed)
             }
