@@ -130,11 +130,12 @@ impl FromStr for Wanted {
                 .split_once('=')
                 .ok_or_else(|| format!("{pair:?} must be KEY=COLUMN, such as power_w=draw"))?;
             let known = KEYS.iter().find(|it| **it == key.trim());
-            let known = known.ok_or_else(|| format!("{key:?} is none of {}", KEYS.join(", ")))?;
+            let known = known
+                .ok_or_else(|| format!("{key:?} is not a key; there are {}", KEYS.join(", ")))?;
             let names = names.split('+').map(|it| it.trim().to_owned());
             let names = Vec::from_iter(names.filter(|it| !it.is_empty()));
             if wanted.insert(*known, names).is_some() {
-                return Err(format!("{key} is there twice"));
+                return Err(format!("{key} is given twice"));
             }
         }
         Ok(Self(wanted))
@@ -287,7 +288,7 @@ fn named(head: &[String], names: &[(String, String)], wanted: &str) -> Result<us
     let nearly = Vec::from_iter(nearly.map(|it| it.0));
     match (exact.is_empty(), nearly.is_empty()) {
         (true, true) => Err(format!(
-            "--columns: there is no column {wanted:?}, but {}",
+            "--columns: there is no column {wanted:?}; there are {}",
             listed(head)
         )),
         (true, false) => only(head, &nearly, || "name it as the head does".to_owned()),

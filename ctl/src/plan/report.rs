@@ -181,9 +181,9 @@ fn show(json: bool, rank: u32, degree: f64, outcome: &Result<(), Trouble>) {
             serde_json::json!({"rank": rank, "degree": degree, "error": error}).to_string()
         }
         Ok(()) if degree > 1.0 => {
-            format!("rank {rank} is {degree:.2} times as slow as planned: told")
+            format!("rank {rank} is {degree:.2} times as slow as planned: the planner was told")
         }
-        Ok(()) => format!("rank {rank} keeps up: told"),
+        Ok(()) => format!("rank {rank} keeps up: the planner was told"),
         Err(_) => return,
     };
     // The reader may leave; the planner gets the report all the same.
@@ -274,7 +274,10 @@ impl Round {
             more => format!(" (and {more} more)"),
         };
         let Self { told, wanted, .. } = self;
-        Err(format!("planner at {host}: {told} of {wanted} ranks told: {why}{more}").into())
+        Err(
+            format!("planner at {host}: it was told of {told} of {wanted} ranks: {why}{more}")
+                .into(),
+        )
     }
 }
 

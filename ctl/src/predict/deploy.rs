@@ -105,8 +105,7 @@ impl Numbers {
 }
 
 fn routing(text: &str) -> Result<Routing, String> {
-    Routing::parse(text)
-        .ok_or_else(|| "there are uniform, balanced and power_law_EXPONENT".to_owned())
+    Routing::parse(text).ok_or_else(|| "must be uniform, balanced or power_law_EXPONENT".to_owned())
 }
 
 /// The deployment, read.

@@ -38,7 +38,7 @@ impl FromStr for Ask {
         let name = format!("SIG{}", name.trim_start_matches("SIG"));
         match name.parse().map_err(|_| wrong())? {
             Signal::SIGKILL | Signal::SIGSTOP => Err(format!(
-                "{text:?} can't be a request: no job hears SIGKILL or SIGSTOP"
+                "{text:?} can't be a request: no job can catch SIGKILL or SIGSTOP"
             )),
             signal => Ok(Self::Signal(signal)),
         }
