@@ -20,7 +20,7 @@ const AHEAD: i64 = 48 * 3600;
 fn possible(price: f64) -> Result<Intensity, String> {
     match price.abs() <= MOST {
         true => Ok(Intensity(price)),
-        false => Err(format!("a price of {price} per kWh can't be")),
+        false => Err(format!("a price of {price} per kWh is not possible")),
     }
 }
 
