@@ -408,7 +408,8 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
     if let Err(error) = found.numbers.keep(&directory) {
         log::warn!(
-            "{}: the numbers of devices can't be kept: {error}: after a start without one of them others may have its number",
+            "{}: the numbers of devices (as in gpu3) can't be saved: {error}: if a device is missing at the next \
+             start, another one may get its number",
             directory.display()
         );
     }

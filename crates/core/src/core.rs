@@ -145,11 +145,14 @@ impl<S: Store> Core<S> {
         };
         core.authority.recall(core.condition.orders, &core.config);
         if let Some(flaw) = flaw {
-            let text = format!("learned caps are not used: {flaw}");
+            let text = format!("some or all learned caps are lost: {flaw}");
             core.note(Note::warning(EventKind::Fault, text));
         }
         if let Some(flaw) = unkept {
-            let text = format!("what was known of the node's condition is lost: {flaw}");
+            let text = format!(
+                "the node's condition (opt-outs, and what `litctl budget`, `policy`, `release` and `resume` had set) \
+                 is lost: {flaw}"
+            );
             core.note(Note::warning(EventKind::Fault, text));
         }
         if let Some(recovered) = left.recovered {
@@ -534,7 +537,7 @@ impl<S: Store> Core<S> {
                 (true, None) if !late.is_empty() => return self.say_stopped(),
                 (true, Some(above)) => above.to_string(),
                 _ => format!(
-                    "caps or clocks could not be restored, of {}",
+                    "caps or clocks of {} could not be restored",
                     left.join(", ")
                 ),
             };

@@ -673,7 +673,7 @@ impl Exam {
                 Phase::Ended(Ending::Returned)
             }
             (Ok(highest), _) => {
-                let text = format!("its driver tells {highest} as the highest clock");
+                let text = format!("its driver reports {highest} as the highest clock");
                 self.note(Topic::Clocks, Verdict::Failed, text);
                 Phase::Ended(Ending::Returned)
             }

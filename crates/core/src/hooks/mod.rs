@@ -274,7 +274,7 @@ impl Hooks {
                 Stage::New => (session.since(), "no hello within 10 s"),
                 Stage::Checking { since, .. } => (
                     since,
-                    "the driver has not told within 10 s which processes hold it",
+                    "the driver has not reported within 10 s which processes use its GPU",
                 ),
                 Stage::Attached { .. } | Stage::Refused => return None,
             };

@@ -215,7 +215,7 @@ fn a_lock_that_may_not_be_undone_stays_in_the_journal() {
     node.wait(20);
     assert_eq!(node.journaled_clocks(), [address(0)]);
     let events = node.events();
-    let said = |text: &String| text.contains("caps or clocks could not be restored");
+    let said = |text: &String| text.contains("caps or clocks of ");
     assert!(events.iter().any(said), "{events:?}");
 }
 
