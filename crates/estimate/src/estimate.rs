@@ -307,7 +307,7 @@ fn gaps(nodes: &[NodeEstimate], compared: &[Compared]) -> Vec<Gap> {
     }
     let by_draw = compared.iter().filter(|it| it.by_draw).count();
     if by_draw > 0 {
-        let why = "no column tells the limiter: a GPU that draws 93 % of its cap or more counts as limited by power; \
+        let why = "no column has the limiter: a GPU that draws 93 % of its cap or more counts as limited by power; \
                    bursts that meet a cap between two samples are not seen";
         counted.insert(("limiter_share", why), by_draw);
     }

@@ -412,7 +412,7 @@ impl Exam {
             true => Verdict::Shown,
             false => Verdict::Failed,
         };
-        let text = format!("the counter tells {counted:.1}, the sensor {power:.1}");
+        let text = format!("the counter shows {counted:.1}, the sensor {power:.1}");
         self.note(Topic::Energy, verdict, text);
     }
 
@@ -464,7 +464,7 @@ impl Exam {
             return self.foreign(held);
         }
         let text = format!(
-            "{} was set, and it holds {held}: its driver rounds by more than the unit that it tells, or another \
+            "{} was set, and it holds {held}: its driver rounds by more than the unit that it reports, or another \
              program has set that at this very moment",
             self.target
         );

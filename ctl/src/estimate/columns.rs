@@ -202,7 +202,7 @@ impl Columns {
             let found = found.map(|it| {
                 only(head, &it, || {
                     format!(
-                        "rename one, or tell with --columns which is {key}, or {key}= for neither"
+                        "rename one, or say with --columns which is {key}, or {key}= for neither"
                     )
                 })
             });

@@ -26,7 +26,7 @@ fn possible(price: f64) -> Result<Intensity, String> {
 
 /// How many kilowatt-hours a price of this unit is for: "EUR/MWh", "EUR / MWh".
 fn kilowatt_hours(unit: Option<&str>) -> Result<f64, String> {
-    let unit = unit.ok_or("the answer does not tell the unit of its prices")?;
+    let unit = unit.ok_or("the answer does not name the unit of its prices")?;
     let (_, energy) = unit.split_once('/').unwrap_or((unit, ""));
     match energy.trim() {
         "MWh" => Ok(1000.0),
