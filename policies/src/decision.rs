@@ -210,7 +210,7 @@ impl Why {
             ),
             Self::Lifted { sum } => write!(
                 f,
-                "all caps rise alike into what the budget allows: they add up to {sum:.0}"
+                "all caps rise alike as far as the budget allows: they add up to {sum:.0}"
             ),
             Self::Levelled { remainder } => write!(
                 f,

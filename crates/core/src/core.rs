@@ -338,7 +338,7 @@ impl<S: Store> Core<S> {
     pub fn crowded_out(&mut self, uid: Option<u32>) {
         self.out.refuse_noted("busy", || {
             let who = client(uid);
-            let text = format!("a client {who} was sent away: too many are connected");
+            let text = format!("a client {who} was refused, because too many are connected");
             Note::warning(EventKind::Daemon, text).user(uid, self.hooks.owners())
         });
     }
