@@ -485,7 +485,7 @@ def test_a_process_that_died_of_its_profiler_is_told_to_litd(folder: Path) -> No
     measures, told = prepared()
     assert measures.profiler is None
     [notice] = told
-    assert (notice.kind, "has died" in notice.text) == (Kind.PROFILING_OFF, True)
+    assert (notice.kind, "a process died" in notice.text) == (Kind.PROFILING_OFF, True)
     measures.close()
 
 
