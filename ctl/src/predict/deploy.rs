@@ -236,7 +236,7 @@ fn shares(path: &Path, model: &Model) -> Fallible<Vec<f64>> {
         let known = row.filter(|it| it.0 < tokens.len() && it.1.is_finite() && it.1 >= 0.0);
         let Some((expert, count)) = known else {
             let what = format!(
-                "line {}: an expert of 0 to {} and its tokens are needed",
+                "line {}: must be an expert of 0 to {} and its tokens",
                 number + 1,
                 tokens.len() - 1
             );
