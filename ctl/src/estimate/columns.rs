@@ -364,10 +364,13 @@ mod tests {
         assert_eq!((columns.node, columns.time), (vec![0, 1], None));
         assert_eq!(columns.power.unwrap().at, 4);
         for (wanted, said) in [
-            ("power_w=watts", "there is no column \"watts\", but cabinet"),
-            ("speed=ts", "is none of node, gpu"),
+            (
+                "power_w=watts",
+                "there is no column \"watts\"; there are cabinet",
+            ),
+            ("speed=ts", "is not a key; there are node, gpu"),
             ("power_w", "must be KEY=COLUMN"),
-            ("gpu=uuid,gpu=ts", "there twice"),
+            ("gpu=uuid,gpu=ts", "given twice"),
             ("gpu=", "no column names the GPU"),
         ] {
             let error = of("cabinet,node,uuid,ts,draw", wanted).unwrap_err();

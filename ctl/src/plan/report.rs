@@ -324,7 +324,7 @@ mod tests {
         let mut told = Told::default();
         let mut tell = || told.tell(&now, |rank, degree| planner.tell(rank, degree));
         let said = tell().outcome("here").unwrap_err().to_string();
-        assert_eq!(said, "planner at here: 7 of 8 ranks told: gone");
+        assert_eq!(said, "planner at here: it was told of 7 of 8 ranks: gone");
         assert!(tell().outcome("here").is_ok());
         assert_eq!(tell().wanted, 0);
         let back = told.take_back(|rank, degree| planner.tell(rank, degree));
@@ -347,12 +347,12 @@ mod tests {
         };
         let said = tell(&now).unwrap();
         assert!(
-            said.contains("6 of 8 ranks told: rank 9: not registered (and 1 more)"),
+            said.contains("6 of 8 ranks: rank 9: not registered (and 1 more)"),
             "{said}"
         );
         assert_eq!(tell(&now), None);
         now.insert(9, 1.2);
-        assert!(tell(&now).unwrap().contains("0 of 1 ranks told"));
+        assert!(tell(&now).unwrap().contains("it was told of 0 of 1 ranks"));
         assert_eq!(planner.calls.borrow().len(), 9);
     }
 

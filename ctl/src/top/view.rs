@@ -471,14 +471,14 @@ mod tests {
         let mut node = node(&samples::status());
         node.hear(Err(ControlError::Answer("nonsense".into())));
         let lines = screen(&node, 80, 24);
-        assert!(lines[23].contains("nothing heard for 0 s: litd's answer can't be read"));
+        assert!(lines[23].contains("no answer from litd for 0 s: litd's answer can't be read"));
         line(&lines, "> gpu4");
         let answer = Answer {
             status: samples::status(),
             news: news(),
         };
         node.hear(Ok(answer));
-        assert!(!screen(&node, 80, 24)[23].contains("nothing heard"));
+        assert!(!screen(&node, 80, 24)[23].contains("no answer from litd"));
     }
 
     #[test]

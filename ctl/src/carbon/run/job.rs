@@ -291,7 +291,7 @@ mod tests {
         assert_eq!("file".parse(), Ok(Ask::File));
         assert!("signal:NONE".parse::<Ask>().is_err());
         let error = "signal:SIGKILL".parse::<Ask>().unwrap_err();
-        assert!(error.contains("no job hears"), "{error}");
+        assert!(error.contains("no job can catch"), "{error}");
         assert!("usr1".parse::<Ask>().is_err());
     }
 }
