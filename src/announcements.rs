@@ -162,7 +162,7 @@ impl Notes {
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             Err(error) => vec![format!(
-                "{}: what schedulers announced while litd was away can't be read: {error}",
+                "{}: the notes that schedulers left while litd did not run can't be read: {error}",
                 self.folder.display()
             )],
         };

@@ -47,7 +47,10 @@ impl BootNote {
         let path = directory.join(self.0);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                log::warn!("{}: {error}: remove it", path.display());
+                log::warn!(
+                    "{}: this note can't be removed: {error}; remove it yourself",
+                    path.display()
+                );
             }
             _ => {}
         }

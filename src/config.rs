@@ -96,8 +96,8 @@ impl ConfigError {
 }
 
 /// Why an empty file is refused: it would lift every budget.
-const EMPTY: &str = "is empty, as a file is that was cut off because its disk was full: write it again, or a comment \
-                     into it if litd is to run with its defaults";
+const EMPTY: &str = "is empty, perhaps because the disk was full when it was written: write it again; to run litd \
+                     with its defaults, write a comment into it";
 
 impl Config {
     /// Reads the file, or the default where no file was named and none is there.

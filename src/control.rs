@@ -234,12 +234,17 @@ async fn asked<T>(
         return Err(problem(
             StatusCode::FORBIDDEN,
             format!(
-                "user {} may not command: that takes root or the group of [control] admin_group",
+                "user {} may not give commands: only root and the group of [control] admin_group may",
                 caller.uid
             ),
         ));
     }
-    read(&body).map_err(|error| problem(StatusCode::BAD_REQUEST, format!("no command: {error}")))
+    read(&body).map_err(|error| {
+        problem(
+            StatusCode::BAD_REQUEST,
+            format!("litd can't read the request: {error}"),
+        )
+    })
 }
 
 /// A request that is answered only once the hardware has carried it out, or has failed to.

@@ -213,12 +213,12 @@ pub(crate) enum End {
 pub(crate) fn raise_limits() {
     let limits = [
         (
-            "how many files may be open",
+            "the limit on open files",
             Resource::RLIMIT_NOFILE,
             DESCRIPTORS,
         ),
         (
-            "how long files may be",
+            "the limit on file sizes",
             Resource::RLIMIT_FSIZE,
             RLIM_INFINITY,
         ),
@@ -408,7 +408,8 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
     let locks = Rc::new(DeviceLocks::take(&directory, state, found.addresses())?);
     if let Err(error) = found.numbers.keep(&directory) {
         log::warn!(
-            "{}: the numbers of devices can't be kept: {error}: after a start without one of them others may have its number",
+            "{}: the numbers of devices (as in gpu3) can't be saved: {error}: if a device is missing at the next \
+             start, another one may get its number",
             directory.display()
         );
     }
@@ -698,8 +699,8 @@ impl Life {
         };
         let hub = self.hub.borrow();
         if config.hash() != hub.configuration() {
-            let why = "because its configuration file is another one than the configuration in force, which nobody has \
-                       asked litd to take: reload it (`systemctl reload litd`)";
+            let why = "because its configuration file differs from the configuration in force and has not been \
+                       reloaded: reload it (`systemctl reload litd`)";
             return Some(why.to_owned());
         }
         let sections: Vec<&str> = config.shell.differing(&reload.shell);

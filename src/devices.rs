@@ -206,7 +206,7 @@ pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory
                     source.to_string(),
                     format!("their driver has not answered for {patience:?}"),
                 )
-                .remedy("those that it has not told are left alone; restart litd once it answers"),
+                .remedy("litd leaves alone the devices that it has not reported; restart litd once it answers"),
             );
         }
         // What was found in time is there, whatever has not come after it.
@@ -315,7 +315,9 @@ impl Devices {
                 }
                 Reply::Read(Ok(reading)) => inventory[index].reading = Some(reading),
                 Reply::Identity(Err(error)) | Reply::Read(Err(error)) => {
-                    log::error!("not steered until its driver answers: {error}");
+                    log::error!(
+                        "{error}: litd does not steer this device until its driver answers"
+                    );
                 }
                 Reply::Set(_)
                 | Reply::Range(_)
@@ -340,7 +342,7 @@ impl Devices {
     pub fn submit(&mut self, device: DeviceId, operation: Operation) {
         let Some(worker) = self.workers.get(device.0) else {
             log::error!(
-                "litd asked device {} for something; there is none",
+                "an operation was meant for device {}, which does not exist: this is a fault in litd",
                 device.0
             );
             return;

@@ -74,8 +74,8 @@ pub fn last_words(line: &str) {
 /// The message, once each time, when lines of the log begin to be dropped.
 pub fn begins_to_drop() -> Option<&'static str> {
     QUEUE.begins_to_drop().then_some(
-        "whoever takes litd's log (journald, or who reads its standard error) takes no more of it: lines are \
-         dropped until he does; `litctl events` has what happens meanwhile",
+        "journald (or whatever reads litd's standard error) does not keep up with litd's log: litd drops lines until \
+         it does; `litctl events` shows what happens meanwhile",
     )
 }
 

@@ -32,8 +32,8 @@ pub async fn listen(address: SocketAddr) -> Option<TcpListener> {
         Ok(listener) => Some(listener),
         Err(cause) => {
             log::warn!(
-                "[metrics] listen = \"{address}\": {cause}: there are no metrics until that address can be \
-                 had, which is tried every {} s; `ss -ltnp` tells who has it",
+                "[metrics] listen = \"{address}\": {cause}: litd serves no metrics until that address is free, and \
+                 tries again every {} s; `ss -ltnp` names the process that has it",
                 AGAIN.as_secs()
             );
             None

@@ -99,7 +99,7 @@ impl Notifier {
         match tell(socket, state) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
             Err(error) => {
-                log::warn!("systemd can't be told how it goes: {error}");
+                log::warn!("litd can't report its state to systemd: {error}");
                 true
             }
             Ok(()) => true,

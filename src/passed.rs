@@ -156,7 +156,9 @@ impl Closers {
         }
         match begin("close", Work::close) {
             Ok(_) => state.threads += 1,
-            Err(error) => log::warn!("no thread more to close connections: {error}"),
+            Err(error) => {
+                log::warn!("no further thread for closing connections can be started: {error}")
+            }
         }
     }
 }

@@ -38,7 +38,9 @@ impl Admins {
             }
         };
         if gid.is_none() && !group.is_empty() {
-            log::warn!("only root may command: there is no group {group}");
+            log::warn!(
+                "only root may give commands: there is no group {group}, which [control] admin_group names"
+            );
         }
         Self {
             own: geteuid(),

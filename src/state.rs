@@ -405,8 +405,8 @@ impl Store for FileStore {
         let mut kept = self.opened()?;
         if kept.length.saturating_add(bytes.len() as u64) > LONGEST_JOURNAL {
             self.journal = OnDisk::Open(kept);
-            let why = "it has grown too long, because it could not be rewritten: nothing is added to it \
-                       before that is possible (is there room for another file, `df -i`?)";
+            let why = "the undo journal has grown too long, because it could not be rewritten: litd adds nothing to \
+                       it before that is possible (is there room for another file, `df -i`?)";
             return Err(named(&journal(&self.directory), &io::Error::other(why)));
         }
         let written = kept.append(bytes);

@@ -563,7 +563,7 @@ fn write_files(
 fn chosen(mut timelines: Vec<Timeline>, args: &Args) -> Result<Vec<Timeline>, String> {
     if let Some(name) = &args.cut_at {
         if name.trim().is_empty() {
-            return Err("--cut-at: an empty name is in that of every kernel; name the kernel at which iterations begin".into());
+            return Err("--cut-at: an empty name fits every kernel; name the kernel at which iterations begin".into());
         }
         for timeline in &mut timelines {
             *timeline = timeline.marked_at(name);

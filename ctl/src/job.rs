@@ -146,7 +146,7 @@ impl Which {
                 .ok_or("no job is named, and $SLURM_JOB_ID is not set")?,
         };
         if id.is_empty() {
-            return Err("an empty name is no job's".to_owned());
+            return Err("a job's name must not be empty".to_owned());
         }
         let gpus = match self.gpus.is_empty() {
             false => numbers(&self.gpus.join(","))?,

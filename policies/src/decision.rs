@@ -192,7 +192,7 @@ impl Why {
                 write!(f, "; {}: furthest ahead", moved(&name(*leader), *lower))
             }
             Self::Recalled { fraction } => {
-                f.write_str("starting from the distribution learned earlier")?;
+                f.write_str("starting from the learned caps")?;
                 match *fraction < 1.0 {
                     true => write!(f, ", {:.0} % of the way to it", fraction * 100.0),
                     false => Ok(()),
@@ -210,7 +210,7 @@ impl Why {
             ),
             Self::Lifted { sum } => write!(
                 f,
-                "all caps rise alike into what the budget allows: they add up to {sum:.0}"
+                "all caps rise alike as far as the budget allows: they add up to {sum:.0}"
             ),
             Self::Levelled { remainder } => write!(
                 f,

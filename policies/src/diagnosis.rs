@@ -200,7 +200,8 @@ impl Diagnosis {
             }
             Self::UnknownLimit { .. } => write!(
                 f,
-                "unknown: the others wait for {straggler}, and nothing tells whether power limits it, so it gets none"
+                "unknown: the others wait for {straggler}, and it is not known whether power limits it, so it gets no \
+                 watts"
             ),
         }
     }

@@ -8,7 +8,7 @@ use super::Hub;
 use crate::attach::{Guests, Newcomer};
 
 /// Why guests leave once a process of theirs has a hook.
-const HOOK: &str = "a hook has come, which shows more than traces on demand";
+const HOOK: &str = "its processes have the hook now, which shows more than traces on demand";
 
 impl Hub {
     /// From now on there may be ranks without a hook.

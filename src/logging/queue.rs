@@ -61,7 +61,7 @@ impl Line {
         Self {
             level: Level::Warn,
             target: "litd".to_owned(),
-            text: format!("{count} lines of the log are missing here: they were not taken in time"),
+            text: format!("{count} lines of the log are missing here: they were not read in time"),
             fields: Vec::new(),
             module: None,
             file: None,

@@ -111,8 +111,10 @@ impl Runner {
         match self.holders(index).await {
             Some(Ok(pids)) if pids.is_empty() => None,
             Some(Ok(pids)) => Some(self.used(index, &pids)),
-            Some(Err(why)) => Some(format!("who uses it can't be told: {why}")),
-            None => Some("who uses it can't be told: its driver does not answer".to_owned()),
+            Some(Err(why)) => Some(format!("the processes that use it are not known: {why}")),
+            None => Some(
+                "the processes that use it are not known: its driver does not answer".to_owned(),
+            ),
         }
     }
 
@@ -263,7 +265,7 @@ impl Runner {
                     self.stop(format!("a process has begun to use a GPU: {used}"));
                 }
                 Some(Err(why)) => {
-                    let why = format!("who uses it can't be told: {why}");
+                    let why = format!("the processes that use it are not known: {why}");
                     turn.exam.stop(&Stop::Device(why));
                     turn.is_stopped = true;
                 }

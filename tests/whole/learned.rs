@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::stand::{Stand, quick};
 
 /// The words of an event that says that a job starts from learned caps.
-const RECALLED: &str = "starting from the distribution learned earlier";
+const RECALLED: &str = "starting from the learned caps";
 
 /// A node where this process, and so every rank, is in the control group that a test says.
 struct Pods {

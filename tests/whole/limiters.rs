@@ -286,7 +286,7 @@ fn a_gpu_that_needs_more_than_the_others_is_not_hidden() {
     );
     let (mut stand, mut job) = steering(&config);
     let name = stand.device(RAISED).address;
-    let told = "look at this hardware";
+    let told = "inspect this hardware";
     stand.play_until(&mut job, "event", |stand| {
         stand.has_event(EventKind::Fault, told)
     });

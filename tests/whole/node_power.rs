@@ -222,7 +222,7 @@ fn a_missing_power_supply_lets_nothing_rise_for_a_minute_after_it_was_told() {
     let adjustments = stand.status().totals.adjustments;
     bmc.tells(&mut stand, 32, &power(7000.0));
     assert_eq!(measured(&stand).alarm, None);
-    assert!(stand.has_event(EventKind::Fault, "nothing says any longer"));
+    assert!(stand.has_event(EventKind::Fault, "no longer reported to be short of power"));
     stand.play_until(&mut job, "adjustment", |stand| {
         stand.status().totals.adjustments > adjustments
     });

@@ -425,7 +425,9 @@ fn whoever_is_no_administrator_reads_only() {
     let refused = curl(&["http://litd/v1/command", "-d", "{\"command\":\"forget\"}"]);
     let refused: Problem = serde_json::from_str(&refused).unwrap();
     assert!(
-        refused.error.starts_with("user 65534 may not command"),
+        refused
+            .error
+            .starts_with("user 65534 may not give commands"),
         "{}",
         refused.error
     );

@@ -52,7 +52,7 @@ fn a_budget_is_kept_and_caps_go_back_while_nobody_takes_the_log() {
             let watts = Some(Watts(4400.0));
             stand.command(&litd_api::Command::SetBudget { watts });
         }
-        stand.has_event(EventKind::Fault, "lines are dropped until he does")
+        stand.has_event(EventKind::Fault, "litd drops lines until it does")
     });
     assert!(stand.sum() <= Watts(4400.0));
     stand.daemon.take().unwrap().kill();

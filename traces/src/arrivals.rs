@@ -27,7 +27,7 @@ pub struct Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoArrivals {
     /// A rank alone waits for nobody that is seen.
-    #[error("{ranks} of the communicator's ranks tell of collectives; two are the least")]
+    #[error("{ranks} of the communicator's ranks recorded collectives; at least two are needed")]
     TooFewRanks {
         /// Those that do.
         ranks: usize,

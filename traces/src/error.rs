@@ -171,7 +171,8 @@ pub enum ReadError {
     },
     /// A trace of copies.
     #[error(
-        "{file}: holds {}, and no kernel: only kernels tell who waits; give the trace of the kernels as well, or record both into one file",
+        "{file}: holds {}, and no kernel: only kernels show who waits; give the trace of the kernels as well, or \
+         record both into one file",
         match copies { 1 => "one copy".to_owned(), copies => format!("{copies} copies") }
     )]
     OnlyCopies {
@@ -202,7 +203,8 @@ pub enum ReadError {
     },
     /// A summary of collectives without one that tells who waits.
     #[error(
-        "{file}: holds no all-reduce, all-gather or reduce-scatter, and only these tell who waits; give the traces themselves"
+        "{file}: holds no all-reduce, all-gather or reduce-scatter, and only these show who waits; give the traces \
+         themselves"
     )]
     NoCollectives {
         /// The file as the user named it.
@@ -243,7 +245,7 @@ pub enum ReadError {
         event: u64,
     },
     /// Several files, and which ranks they are is not known.
-    #[error("{file}: does not tell its rank; name the ranks of all files with --ranks")]
+    #[error("{file}: does not name its rank; name the ranks of all files with --ranks")]
     UnknownRank {
         /// The file as the user named it.
         file: String,

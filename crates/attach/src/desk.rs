@@ -179,7 +179,7 @@ impl fmt::Display for NoWish {
                 "no such process asks for traces: start it with KINETO_USE_DAEMON=1 in its environment (PyTorch 2.7 or \
                  later), and wait for some seconds",
             ),
-            Self::TakesNone => f.write_str("its PyTorch takes no configurations of traces"),
+            Self::TakesNone => f.write_str("its PyTorch does not accept requests for traces"),
             Self::Busy => f.write_str("it is to record a trace already, or has been told of one within 30 s: ask again later"),
             Self::Full => write!(f, "{MOST_AWAITED} traces are under way: ask again later"),
             Self::Bad(why) => why.fmt(f),

@@ -14,7 +14,7 @@ pub fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, C
         return Err(refusal(status, document.ok()));
     }
     let document: Value =
-        document.map_err(|error| ControlError::Answer(format!("it is no JSON: {error}")))?;
+        document.map_err(|error| ControlError::Answer(format!("it is not JSON: {error}")))?;
     let theirs = document.pointer("/build/version").and_then(Value::as_str);
     let theirs = theirs.map_or_else(|| "another version".into(), |version| version.to_owned());
     T::deserialize(document).map_err(|error| {
@@ -30,7 +30,7 @@ pub fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, C
 fn refusal(status: StatusCode, document: Option<Value>) -> ControlError {
     let problem = document.and_then(|document| serde_json::from_value::<Problem>(document).ok());
     let Some(Problem { error }) = problem else {
-        return ControlError::Answer(format!("{status}, and no word why"));
+        return ControlError::Answer(format!("{status}, without a reason"));
     };
     ControlError::Refused(match status {
         StatusCode::FORBIDDEN => format!(

@@ -145,11 +145,14 @@ impl<S: Store> Core<S> {
         };
         core.authority.recall(core.condition.orders, &core.config);
         if let Some(flaw) = flaw {
-            let text = format!("learned distributions are not used: {flaw}");
+            let text = format!("some or all learned caps are lost: {flaw}");
             core.note(Note::warning(EventKind::Fault, text));
         }
         if let Some(flaw) = unkept {
-            let text = format!("what was known of the node's condition is lost: {flaw}");
+            let text = format!(
+                "the node's condition (opt-outs, and what `litctl budget`, `policy`, `release` and `resume` had set) \
+                 is lost: {flaw}"
+            );
             core.note(Note::warning(EventKind::Fault, text));
         }
         if let Some(recovered) = left.recovered {
@@ -163,7 +166,8 @@ impl<S: Store> Core<S> {
     /// Administrators' commands outlive a crash.
     fn tell_orders(&mut self) {
         if let Some(orders) = self.authority.orders().in_words() {
-            let text = format!("in force again, because litd was not stopped: {orders}");
+            let text =
+                format!("in force again, because litd ended without being stopped: {orders}");
             self.note(Note::warning(EventKind::Command, text));
         }
     }
@@ -334,7 +338,7 @@ impl<S: Store> Core<S> {
     pub fn crowded_out(&mut self, uid: Option<u32>) {
         self.out.refuse_noted("busy", || {
             let who = client(uid);
-            let text = format!("a client {who} was sent away: too many are connected");
+            let text = format!("a client {who} was refused, because too many are connected");
             Note::warning(EventKind::Daemon, text).user(uid, self.hooks.owners())
         });
     }
@@ -533,7 +537,7 @@ impl<S: Store> Core<S> {
                 (true, None) if !late.is_empty() => return self.say_stopped(),
                 (true, Some(above)) => above.to_string(),
                 _ => format!(
-                    "caps or clocks could not be restored, of {}",
+                    "caps or clocks of {} could not be restored",
                     left.join(", ")
                 ),
             };

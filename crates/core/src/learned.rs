@@ -209,7 +209,7 @@ impl Learned {
             return (Self::default(), None);
         }
         let nothing = |why: String| {
-            let note = format!("what was learned is unreadable and starts anew: {why}");
+            let note = format!("their file can't be read, and litd learns anew: {why}");
             (Self::default(), Some(note))
         };
         let read: Read = match serde_json::from_slice(bytes) {
@@ -238,9 +238,8 @@ impl Learned {
                 _ => lost += 1,
             }
         }
-        let note = (lost > 0).then(|| {
-            format!("{lost} of {all} learned distributions are unusable and were left out")
-        });
+        let note =
+            (lost > 0).then(|| format!("{lost} of {all} entries are unusable and were left out"));
         (learned, note)
     }
 

@@ -258,7 +258,7 @@ impl FleetEstimate {
             let why = match seen {
                 _ if all == 0 => continue,
                 0 => Some(NOT_IN_BOTH_HALVES.to_owned()),
-                1 | 2 => Some("of two GPUs nobody can tell which is the odd one".to_owned()),
+                1 | 2 => Some("two GPUs alone do not show which of them is slow".to_owned()),
                 _ if seen < all => Some(format!(
                     "{seen} of {all} GPUs were seen in both halves of the time: the others are not judged"
                 )),
@@ -307,14 +307,14 @@ fn gaps(nodes: &[NodeEstimate], compared: &[Compared]) -> Vec<Gap> {
     }
     let by_draw = compared.iter().filter(|it| it.by_draw).count();
     if by_draw > 0 {
-        let why = "no column tells the limiter: power counts as it where a GPU draws 93 % of its cap or more; bursts \
-                   that meet a cap between two samples are not seen";
+        let why = "no column has the limiter: a GPU that draws 93 % of its cap or more counts as limited by power; \
+                   bursts that meet a cap between two samples are not seen";
         counted.insert(("limiter_share", why), by_draw);
     }
     let bounds = |it: &&NodeEstimate| it.bound != Bound::default();
     let bounded = nodes.iter().filter(bounds).count();
     if (1..LEAST_NODES).contains(&bounded) {
-        let why = "the fleet's intervals take 4 nodes that have a bound";
+        let why = "the fleet's intervals need 4 nodes that have a bound";
         counted.insert(("intervals", why), bounded);
     }
     let gaps = counted.into_iter().map(|((what, why), nodes)| Gap {

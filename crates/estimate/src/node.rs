@@ -27,9 +27,9 @@ const SAME_CAP: f64 = 0.005;
 pub const LEAST_SAMPLES: f64 = 0.1;
 
 /// Why bounds of throughput hold under a condition only.
-pub const HIGHEST_CAP_UNKNOWN: &str = "no column tells the highest cap (power.max_limit, --max-cap-w): gpu-realloc and \
-    cpu-slosh count only if caps can rise above the one that was found; if caps are at the highest already, only \
-    gpu-red can gain";
+pub const HIGHEST_CAP_UNKNOWN: &str = "no column has the highest cap (power.max_limit, --max-cap-w): gpu-realloc and \
+                                       cpu-slosh count only if caps can rise above the one that was found; if caps \
+                                       are at the highest already, only gpu-red can gain";
 
 /// Lower and upper end of a 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -85,12 +85,13 @@ pub struct Intervals {
 }
 
 /// Why there is no bound where only the draw tells what limits a GPU.
-const NOT_AT_CAP: &str = "the slowest GPU draws less than 93 % of its cap in all samples: power does not seem to limit \
-                          it, but bursts between two samples are not seen; a column with the limiter would tell";
+const NOT_AT_CAP: &str = "the slowest GPU draws less than 93 % of its cap in all samples: power does not seem to \
+                          limit it, but bursts between two samples are not seen; a column with the limiter would show \
+                          it";
 
 /// Why nothing is said about the halves of the time.
 pub(crate) const NOT_IN_BOTH_HALVES: &str =
-    "no GPU was seen in both halves of a time (time= names its column)";
+    "no GPU has samples in both halves of the time (--columns time=... names the column of times)";
 
 /// A node. What the data can't tell is `None`, and `why` has the reason.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -266,11 +267,11 @@ impl<'a> Speeds<'a> {
 fn no_speed(gpus: &[(&str, &Gpu)]) -> String {
     let any = |holds: fn(&Gpu) -> bool| gpus.iter().any(|it| holds(it.1));
     if !any(|it| it.has_clock) {
-        return "no column tells a clock or a pace".to_owned();
+        return "no column has a clock or a pace".to_owned();
     }
     match any(|it| it.share(Limiter::Power).is_some()) {
         true => "power limits no GPU in any sample: clocks are compared only while it does".to_owned(),
-        false => "no column tells the cap or the limiter: give --cap-w, or cap_w= or limiter= with --columns"
+        false => "no column has the cap or the limiter: give --cap-w, or cap_w= or limiter= with --columns"
             .to_owned(),
     }
 }
@@ -289,7 +290,7 @@ pub(crate) fn estimate(
         ..NodeEstimate::default()
     };
     if node.limiter_share.is_none() {
-        let why = "no column tells the limiter, nor power and cap together (--cap-w)";
+        let why = "no column has the limiter, nor power and cap together (--cap-w)";
         node.why.insert("limiter_share", why.to_owned());
     }
     let powers = gpus.iter().map(|it| it.1.power.value());
@@ -387,7 +388,7 @@ impl NodeEstimate {
         let temperatures = speeds.channels.iter().map(|it| it.temperature.value());
         match temperatures.collect::<Option<Vec<_>>>() {
             None => {
-                let why = "no column tells the temperature of all GPUs".to_owned();
+                let why = "no column has the temperature of all GPUs".to_owned();
                 self.why.insert("hottest_is_slowest", why);
             }
             Some(_) if bound::slosh(&speeds.pace) <= 0.0 => {
@@ -441,8 +442,8 @@ impl NodeEstimate {
         } else if binds.is_none() && slowest.share(Limiter::Power).is_some() {
             self.why.insert("bound", NOT_AT_CAP.to_owned());
         } else if binds.is_none() {
-            let why = "no column tells the cap or the limiter (--cap-w): whether power limits the GPUs, so that more \
-                       of it would help, is not known";
+            let why = "no column has the cap or the limiter (--cap-w): whether power limits the GPUs, so that more of \
+                       it would help, is not known";
             self.why.insert("bound", why.to_owned());
         } else if binds.is_some_and(|it| it <= 0.0) {
             let why = "power limits the slowest GPU in no sample: more of it would not help";
@@ -465,7 +466,7 @@ impl NodeEstimate {
         };
         if power.is_none() {
             self.why
-                .insert("watts", "no column tells the power of all GPUs".to_owned());
+                .insert("watts", "no column has the power of all GPUs".to_owned());
         }
         let compared = speeds.pace.len();
         let others = (compared + speeds.too_few.len() < self.gpus)
@@ -520,7 +521,7 @@ impl NodeEstimate {
         let rows = Vec::from_iter(rows.iter().filter(|row| row.iter().all(|it| it.1 > 0)));
         if rows.len() < LEAST_BINS {
             let why = format!(
-                "intervals take {LEAST_BINS} stretches of time in which all GPUs were seen"
+                "intervals need {LEAST_BINS} stretches of time in which all GPUs were seen"
             );
             self.why.insert("intervals", why);
             return;
@@ -574,7 +575,7 @@ impl NodeEstimate {
             few @ (1 | 2) if few < halves.len() => {
                 let all = halves.len();
                 format!(
-                    "{few} of {all} GPUs were seen in both halves of the time: a correlation takes three"
+                    "{few} of {all} GPUs were seen in both halves of the time: a correlation needs three"
                 )
             }
             1 | 2 => "two GPUs are too few for a correlation".to_owned(),

@@ -47,7 +47,7 @@ pub enum PowerError {
         seconds: f64,
     },
     /// The cap is not the one of the last reading; nothing was written.
-    #[error("{device}: holds {cap}, not {known} as it was read to hold: nothing was written")]
+    #[error("{device}: holds {cap}, but held {known} at the last reading: nothing was written")]
     Changed {
         /// The device.
         device: String,

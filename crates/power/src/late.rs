@@ -60,7 +60,8 @@ pub(crate) fn look_at_all(candidates: Vec<Candidate>, patience: Duration, found:
         let asked = match asked {
             Ok(asked) => asked,
             Err(error) => {
-                let text = format!("can't be looked at: no thread for it: {error}");
+                let text =
+                    format!("can't be looked at, because no thread can be started for it: {error}");
                 let notice = Notice::new(Severity::Error, identity.address, text);
                 found.notices.push(notice.remedy("restart litd"));
                 continue;
@@ -93,8 +94,7 @@ pub(crate) fn silent(identity: &Identity, patience: Duration) -> Notice {
     let seconds = patience.as_secs_f64();
     let text = format!("its driver has not answered for {seconds:.1} s");
     Notice::new(Severity::Error, &identity.address, text).remedy(
-        "it counts with the most that it could hold, and is asked until it answers; `journalctl -k` may say what \
-         ails it",
+        "it counts with the most that it could hold, and is asked until it answers; `journalctl -k` may say why",
     )
 }
 

@@ -240,7 +240,9 @@ impl PowerDomain for Simulated {
         const ACTION: &str = "setting the cap";
         if !watts.is_finite() {
             // JSON can't express this number.
-            return Err(self.line.driver(ACTION, format!("{watts} is no cap")));
+            return Err(self
+                .line
+                .driver(ACTION, format!("a cap of {watts} is not possible")));
         }
         let device = self.device();
         match self.line.ask(&Request::Set { device, watts }, ACTION)? {

@@ -412,7 +412,7 @@ impl Exam {
             true => Verdict::Shown,
             false => Verdict::Failed,
         };
-        let text = format!("the counter tells {counted:.1}, the sensor {power:.1}");
+        let text = format!("the counter shows {counted:.1}, the sensor {power:.1}");
         self.note(Topic::Energy, verdict, text);
     }
 
@@ -464,7 +464,7 @@ impl Exam {
             return self.foreign(held);
         }
         let text = format!(
-            "{} was set, and it holds {held}: its driver rounds by more than the unit that it tells, or another \
+            "{} was set, and it holds {held}: its driver rounds by more than the unit that it reports, or another \
              program has set that at this very moment",
             self.target
         );
@@ -673,7 +673,7 @@ impl Exam {
                 Phase::Ended(Ending::Returned)
             }
             (Ok(highest), _) => {
-                let text = format!("its driver tells {highest} as the highest clock");
+                let text = format!("its driver reports {highest} as the highest clock");
                 self.note(Topic::Clocks, Verdict::Failed, text);
                 Phase::Ended(Ending::Returned)
             }
@@ -684,7 +684,7 @@ impl Exam {
         if let Err(error) = outcome {
             self.note(Topic::Clocks, Verdict::Failed, error.to_string());
         } else {
-            let text = format!("{:.0} MHz is locked and freed", clock.0 / 1e6);
+            let text = format!("{:.0} MHz is locked and unlocked", clock.0 / 1e6);
             self.note(Topic::Clocks, Verdict::Shown, text);
         }
         let refused = outcome.as_ref().is_err_and(PowerError::refuses);
@@ -706,7 +706,7 @@ impl Exam {
                 Phase::Freeing { tries }
             }
             Err(error) => {
-                let text = format!("the clock could not be freed: {error}");
+                let text = format!("the clock could not be unlocked: {error}");
                 self.note(Topic::Clocks, Verdict::Failed, text);
                 Phase::Ended(Ending::Owed)
             }

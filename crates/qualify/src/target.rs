@@ -37,13 +37,13 @@ pub fn target(facts: &Facts) -> Result<Watts, String> {
         Sharing::Partitioned => return Err("it is partitioned: its parts share one cap".to_owned()),
         Sharing::Mps => return Err("MPS is on: its clients share one cap".to_owned()),
     }
-    let range = range.ok_or("its driver does not tell the range of its cap")?;
-    let reading = reading.ok_or("its driver does not tell its cap")?;
+    let range = range.ok_or("its driver does not report the range of its cap")?;
+    let reading = reading.ok_or("its driver does not report its cap")?;
     let (found, unit) = (reading.cap, range.resolution);
     let settable = range.lowest.max(Watts::ZERO)..=range.highest;
     if !(found > Watts::ZERO && settable.contains(&found)) {
         return Err(format!(
-            "its cap found, {found}, is outside the range that its driver tells, {} to {}: it could not be set again",
+            "its cap found, {found}, is outside the range that its driver reports, {} to {}: it could not be set again",
             range.lowest, range.highest
         ));
     }
@@ -124,8 +124,8 @@ pub(crate) mod tests {
             ("partitioned", |it| {
                 it.identity.sharing = Sharing::Partitioned;
             }),
-            ("does not tell the range", |it| it.range = None),
-            ("does not tell its cap", |it| it.reading = None),
+            ("does not report the range", |it| it.range = None),
+            ("does not report its cap", |it| it.reading = None),
             ("persistence mode", |it| {
                 it.reading.as_mut().unwrap().forgetful = true;
             }),

@@ -90,7 +90,7 @@ fn line(write: &Write) -> String {
     let what = match write.set {
         Written::Cap(Watts(watts)) => format!("cap {watts} W"),
         Written::Clock(Hertz(hertz)) => format!("clock {:.0} MHz", hertz / 1e6),
-        Written::FreeClocks => "clocks free".to_owned(),
+        Written::FreeClocks => "clocks unlocked".to_owned(),
     };
     let took = match write.took {
         Some(took) => format!("{:.1} ms", took.0 * 1e3),

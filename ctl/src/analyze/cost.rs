@@ -209,7 +209,8 @@ fn waited(report: &Report, study: &Study<'_>, turns: Option<[f64; 2]>) -> Answer
     let own = range(&others, |rank| rank.wait_ns);
     let exposed = range(&others, |rank| rank.exposed_wait_ns);
     let (Some(own), Some(exposed)) = (own, exposed) else {
-        return Answer::of("what the others wait can't be told without collectives.").and(stages);
+        return Answer::of("how long the others wait is not known without collectives.")
+            .and(stages);
     };
     let who = match others.len() {
         1 => "the other rank waits",
@@ -381,7 +382,7 @@ pub fn of_a_row(report: &Report) -> Option<String> {
 pub fn of_one(report: &Report) -> Answer {
     let others = match report.world_size {
         Some(1) => "no other rank waits: there is none",
-        _ => "what other ranks wait is not in this",
+        _ => "how long other ranks wait is not in this",
     };
     let Some(rank) = report.ranks.first() else {
         return Answer::of(format!("{others}."));

@@ -235,8 +235,8 @@ pub fn besides(report: &Report, by_hosts: bool) -> Option<String> {
     let mut rows = report.ranks.iter().flat_map(|rank| &rank.collectives);
     let matched = rows.all(|row| row.wait_ns.is_some());
     let apart = match (largest.kind == Kind::Communication && waits, matched) {
-        (true, true) => ", without what is waited for other ranks",
-        (true, false) => ", some of it waiting for other ranks that can't be told",
+        (true, true) => ", without the waits for other ranks",
+        (true, false) => ", some of it waiting for other ranks (how much is not known)",
         (false, _) => "",
     };
     Some(format!("{}{apart}", largest.takes()))

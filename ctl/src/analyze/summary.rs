@@ -369,7 +369,8 @@ fn without_diagnosis(report: &Report, doubts: Vec<String>) -> Summary {
     };
     let sure = Answer::of("where time goes is sure: it is counted.").and(because.to_owned());
     let cost = cost::costs_of_stages(report).or_else(|| cost::of_a_row(report).filter(|_| stages));
-    let cost = cost.unwrap_or_else(|| "not known: what other ranks wait is not in this.".into());
+    let cost =
+        cost.unwrap_or_else(|| "not known: how long other ranks wait is not in this.".into());
     let cost = Answer::of(cost);
     let longest = longest(report).filter(|_| stages);
     // All hosts are late only where a schedule would leave one of the GPUs work.

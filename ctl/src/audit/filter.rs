@@ -66,7 +66,7 @@ fn moment(text: &str) -> Result<f64, String> {
         time.to_zoned(TimeZone::system()).ok()
     };
     let moment = ago().or_else(local).ok_or_else(|| {
-        "neither how long ago (2h, \"3 days\") nor a time (2026-11-22 07:00)".to_owned()
+        "must be how long ago (2h, \"3 days\") or a time (2026-11-22 07:00)".to_owned()
     })?;
     Ok(moment.timestamp().as_second() as f64)
 }

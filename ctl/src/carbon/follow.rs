@@ -145,14 +145,14 @@ pub fn run(args: &Args) -> Outcome {
     }
     if args.fallback.is_some_and(|it| it > args.highest) {
         return Err(
-            "--fallback must not be above --highest: nobody knows how dirty the hour is then"
+            "--fallback must not be above --highest: it applies while the signal is lost, and the hour may be dirty"
                 .into(),
         );
     }
     let mut signal = args.source.signal(None)?;
     let is_possible = signal.factor() == Factor::Price || args.clean >= Intensity::ZERO;
     if !is_possible {
-        return Err("--clean must be 0 or more g/kWh; only prices go below nothing".into());
+        return Err("--clean must be 0 or more g/kWh; only prices can be negative".into());
     }
     check_floors(args)?;
     let clock = args.clock.clock();
@@ -299,7 +299,7 @@ impl Policies {
         let changed = text.map(|text| serde_json::from_str(&text)).transpose();
         let changed = changed.map_err(|error| {
             let path = path.display();
-            format!("{path}: {error}; set the policy that is to rule (litctl policy), and remove the file")
+            format!("{path}: {error}; set the policy that you want (`litctl policy`), and remove the file")
         })?;
         Ok(Self { changed, file })
     }
@@ -389,7 +389,7 @@ fn metrics(
 ) -> String {
     let lost = wanted == Wanted::Fallback;
     let mut text = format!(
-        "# HELP litd_carbon_signal_lost Whether the carbon signal is stale or lost, so that the fallback rules.\n\
+        "# HELP litd_carbon_signal_lost Whether the carbon signal is stale or lost, so that the fallback applies.\n\
          # TYPE litd_carbon_signal_lost gauge\nlitd_carbon_signal_lost {}\n\
          # HELP litd_carbon_lease_renewed Whether a lease was asked for and litd took it.\n\
          # TYPE litd_carbon_lease_renewed gauge\nlitd_carbon_lease_renewed {}\n",

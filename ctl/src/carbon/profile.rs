@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> Outcome {
         false => args.only.clone(),
     };
     if let Some(wrong) = wanted.iter().find(|it| it.world_size() != Some(args.gpus)) {
-        return Err(format!("--only: {wrong} is not of {} GPUs", args.gpus).into());
+        return Err(format!("--only: {wrong} does not use {} GPUs", args.gpus).into());
     }
     // A power that no profile may have is refused before the first launch, and not after an hour.
     let now = power(args)?;

@@ -92,8 +92,8 @@ Example:
       --start 2024-05-08T00:00:00Z --tokens 8e9 --deadline-hours 48 \\
       --policy fixed --switch-seconds 90";
 
-const PRICE: &str = "--factor price: plans are made of emissions; prices are what advise, run and follow can go by, and \
-     litlab carbon study counts what a plan costs";
+const PRICE: &str = "--factor price: this command plans by emissions only; `advise`, `run` and `follow` can go by \
+                     prices, and `litlab carbon study` counts what a plan costs";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Policy {

@@ -298,7 +298,8 @@ impl Kept {
             Some(other) if other.trim() != whose => {
                 let (path, other) = (path.display(), other.trim());
                 return Err(format!(
-                    "{path}: what is kept there is of {other}, and {whose} is to be asked: give another --history"
+                    "{path}: this folder keeps the signal of {other}, and this run asks {whose}: give another \
+                     --history"
                 )
                 .into());
             }

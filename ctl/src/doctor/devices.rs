@@ -136,7 +136,10 @@ impl Examined {
         if let Some(reading) = &self.reading
             && !(reading.cap > Watts::ZERO)
         {
-            let text = format!("it says that its cap is {}", reading.cap);
+            let text = format!(
+                "its driver reports a cap of {}, which is not possible",
+                reading.cap
+            );
             self.trouble.push(text);
         }
     }

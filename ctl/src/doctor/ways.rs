@@ -55,8 +55,8 @@ fn kernels(config: &Config, off: &[ProfilerOff]) -> Way {
     let (state, text) = match (config.core.sampling.profiler, off.len()) {
         (UseOfProfilers::Off, _) => (
             State::Off,
-            "sampling.profiler = \"off\" in litd.toml; without that line torch's profiler tells every kernel, which the \
-             model law and the diagnosis need"
+            "sampling.profiler = \"off\" in litd.toml; without that line torch's profiler records every kernel, which \
+             the model law and the diagnosis need"
                 .to_owned(),
         ),
         (UseOfProfilers::Auto, off) => {

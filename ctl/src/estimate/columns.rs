@@ -130,11 +130,12 @@ impl FromStr for Wanted {
                 .split_once('=')
                 .ok_or_else(|| format!("{pair:?} must be KEY=COLUMN, such as power_w=draw"))?;
             let known = KEYS.iter().find(|it| **it == key.trim());
-            let known = known.ok_or_else(|| format!("{key:?} is none of {}", KEYS.join(", ")))?;
+            let known = known
+                .ok_or_else(|| format!("{key:?} is not a key; there are {}", KEYS.join(", ")))?;
             let names = names.split('+').map(|it| it.trim().to_owned());
             let names = Vec::from_iter(names.filter(|it| !it.is_empty()));
             if wanted.insert(*known, names).is_some() {
-                return Err(format!("{key} is there twice"));
+                return Err(format!("{key} is given twice"));
             }
         }
         Ok(Self(wanted))
@@ -201,7 +202,7 @@ impl Columns {
             let found = found.map(|it| {
                 only(head, &it, || {
                     format!(
-                        "rename one, or tell with --columns which is {key}, or {key}= for neither"
+                        "rename one, or say with --columns which is {key}, or {key}= for neither"
                     )
                 })
             });
@@ -287,7 +288,7 @@ fn named(head: &[String], names: &[(String, String)], wanted: &str) -> Result<us
     let nearly = Vec::from_iter(nearly.map(|it| it.0));
     match (exact.is_empty(), nearly.is_empty()) {
         (true, true) => Err(format!(
-            "--columns: there is no column {wanted:?}, but {}",
+            "--columns: there is no column {wanted:?}; there are {}",
             listed(head)
         )),
         (true, false) => only(head, &nearly, || "name it as the head does".to_owned()),
@@ -363,10 +364,13 @@ mod tests {
         assert_eq!((columns.node, columns.time), (vec![0, 1], None));
         assert_eq!(columns.power.unwrap().at, 4);
         for (wanted, said) in [
-            ("power_w=watts", "there is no column \"watts\", but cabinet"),
-            ("speed=ts", "is none of node, gpu"),
+            (
+                "power_w=watts",
+                "there is no column \"watts\"; there are cabinet",
+            ),
+            ("speed=ts", "is not a key; there are node, gpu"),
             ("power_w", "must be KEY=COLUMN"),
-            ("gpu=uuid,gpu=ts", "there twice"),
+            ("gpu=uuid,gpu=ts", "given twice"),
             ("gpu=", "no column names the GPU"),
         ] {
             let error = of("cabinet,node,uuid,ts,draw", wanted).unwrap_err();

@@ -201,7 +201,7 @@ fn if_caps_can_rise(fleet: &FleetEstimate) -> String {
         None => "nothing is".to_owned(),
     };
     format!(
-        " Throughput counts only if caps can rise: no column tells the highest cap (power.max_limit, --max-cap-w); if \
+        " Throughput counts only if caps can rise: no column has the highest cap (power.max_limit, --max-cap-w); if \
          caps are at the highest already, {left} that is left."
     )
 }
@@ -234,7 +234,7 @@ fn worth(report: &Report) -> String {
 
 fn limiter(fleet: &FleetEstimate) -> String {
     let Some(shares) = &fleet.limiter_share else {
-        return "what limits the GPUs is not known: no column tells it, nor power and cap together"
+        return "what limits the GPUs is not known: no column has it, nor power and cap together"
             .to_owned();
     };
     let shares = shares

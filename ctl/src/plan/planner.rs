@@ -54,7 +54,7 @@ impl FromStr for Url {
 pub fn id(text: &str) -> Result<String, String> {
     let odd = |c: char| c.is_whitespace() || c.is_control() || "/?#%".contains(c);
     match text.is_empty() || text.contains(odd) || !text.is_ascii() {
-        true => Err("is no job id of the planner's".to_owned()),
+        true => Err("is not a job id of the planner".to_owned()),
         false => Ok(text.to_owned()),
     }
 }

@@ -181,9 +181,9 @@ fn show(json: bool, rank: u32, degree: f64, outcome: &Result<(), Trouble>) {
             serde_json::json!({"rank": rank, "degree": degree, "error": error}).to_string()
         }
         Ok(()) if degree > 1.0 => {
-            format!("rank {rank} is {degree:.2} times as slow as planned: told")
+            format!("rank {rank} is {degree:.2} times as slow as planned: the planner was told")
         }
-        Ok(()) => format!("rank {rank} keeps up: told"),
+        Ok(()) => format!("rank {rank} keeps up: the planner was told"),
         Err(_) => return,
     };
     // The reader may leave; the planner gets the report all the same.
@@ -274,7 +274,10 @@ impl Round {
             more => format!(" (and {more} more)"),
         };
         let Self { told, wanted, .. } = self;
-        Err(format!("planner at {host}: {told} of {wanted} ranks told: {why}{more}").into())
+        Err(
+            format!("planner at {host}: it was told of {told} of {wanted} ranks: {why}{more}")
+                .into(),
+        )
     }
 }
 
@@ -321,7 +324,7 @@ mod tests {
         let mut told = Told::default();
         let mut tell = || told.tell(&now, |rank, degree| planner.tell(rank, degree));
         let said = tell().outcome("here").unwrap_err().to_string();
-        assert_eq!(said, "planner at here: 7 of 8 ranks told: gone");
+        assert_eq!(said, "planner at here: it was told of 7 of 8 ranks: gone");
         assert!(tell().outcome("here").is_ok());
         assert_eq!(tell().wanted, 0);
         let back = told.take_back(|rank, degree| planner.tell(rank, degree));
@@ -344,12 +347,12 @@ mod tests {
         };
         let said = tell(&now).unwrap();
         assert!(
-            said.contains("6 of 8 ranks told: rank 9: not registered (and 1 more)"),
+            said.contains("6 of 8 ranks: rank 9: not registered (and 1 more)"),
             "{said}"
         );
         assert_eq!(tell(&now), None);
         now.insert(9, 1.2);
-        assert!(tell(&now).unwrap().contains("0 of 1 ranks told"));
+        assert!(tell(&now).unwrap().contains("it was told of 0 of 1 ranks"));
         assert_eq!(planner.calls.borrow().len(), 9);
     }
 

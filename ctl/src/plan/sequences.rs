@@ -68,7 +68,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     let timeline = chosen.ok_or("the traces have no such rank")?;
     let sequences = sequences(&traced(timeline));
     if sequences.is_empty() {
-        let why = "nothing with a collective in it is there three times in a row";
+        let why = "no sequence of kernels with a collective occurs three times in a row";
         return Err(format!("rank {}: {why}", timeline.rank).into());
     }
     match json {

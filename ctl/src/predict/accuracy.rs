@@ -88,7 +88,8 @@ fn tables(paths: &[String]) -> Fallible<Vec<(Gpu, PathBuf)>> {
         for file in files {
             let gpus = gpus_of(&file);
             if gpus.is_empty() {
-                let what = "its name has no GPU's: write it before, such as h100=FILE";
+                let what =
+                    "the file's name has no GPU in it: write the GPU before it, such as h100=FILE";
                 return Err(format!("{}: {what}", file.display()).into());
             }
             tables.extend(gpus.into_iter().map(|it| (it, file.clone())));
@@ -173,7 +174,7 @@ fn accuracy(gpu: &Gpu, path: &Path, table: &Table) -> Fallible<Vec<Line>> {
         let before = engine::evaluate(&shipped, &test);
         let after = engine::evaluate(&engine::fit(&shipped, &train), &test);
         let (Some(before), Some(after)) = (before, after) else {
-            return Err(format!("{}: no model of it is known", path.display()).into());
+            return Err(format!("{}: no row is of a model that is known", path.display()).into());
         };
         let tested = Errors {
             rows: after.rows,

@@ -105,8 +105,7 @@ impl Numbers {
 }
 
 fn routing(text: &str) -> Result<Routing, String> {
-    Routing::parse(text)
-        .ok_or_else(|| "there are uniform, balanced and power_law_EXPONENT".to_owned())
+    Routing::parse(text).ok_or_else(|| "must be uniform, balanced or power_law_EXPONENT".to_owned())
 }
 
 /// The deployment, read.
@@ -237,7 +236,7 @@ fn shares(path: &Path, model: &Model) -> Fallible<Vec<f64>> {
         let known = row.filter(|it| it.0 < tokens.len() && it.1.is_finite() && it.1 >= 0.0);
         let Some((expert, count)) = known else {
             let what = format!(
-                "line {}: an expert of 0 to {} and its tokens are needed",
+                "line {}: must be an expert of 0 to {} and its tokens",
                 number + 1,
                 tokens.len() - 1
             );

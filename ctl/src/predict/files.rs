@@ -30,7 +30,7 @@ pub fn half_named(name: &str) -> Result<Half, String> {
     match name {
         "train" => Ok(Half::Train),
         "test" => Ok(Half::Test),
-        _ => Err("there are train and test".to_owned()),
+        _ => Err("must be train or test".to_owned()),
     }
 }
 

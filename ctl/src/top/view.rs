@@ -163,7 +163,7 @@ impl<'a> View<'a> {
         let high = power.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let title = match low.is_finite() {
             true => format!(" power, {low:.0} to {high:.0} W "),
-            false => " power: not told ".to_owned(),
+            false => " power: not known ".to_owned(),
         };
         let span = (high - low).max(SPAN * high);
         draw::chart(screen, halves[0], title, &power, high - span..high);
@@ -200,7 +200,7 @@ impl<'a> View<'a> {
         let mut foot = Line::from(draw::foot());
         if let Some(why) = &self.node.silence {
             let seconds = self.silent_for.as_secs();
-            let text = format!("  nothing heard for {seconds} s: {why}");
+            let text = format!("  no answer from litd for {seconds} s: {why}");
             foot.push_span(Span::styled(text, bold().fg(Color::Red)));
         }
         foot
@@ -471,14 +471,14 @@ mod tests {
         let mut node = node(&samples::status());
         node.hear(Err(ControlError::Answer("nonsense".into())));
         let lines = screen(&node, 80, 24);
-        assert!(lines[23].contains("nothing heard for 0 s: litd's answer can't be read"));
+        assert!(lines[23].contains("no answer from litd for 0 s: litd's answer can't be read"));
         line(&lines, "> gpu4");
         let answer = Answer {
             status: samples::status(),
             news: news(),
         };
         node.hear(Ok(answer));
-        assert!(!screen(&node, 80, 24)[23].contains("nothing heard"));
+        assert!(!screen(&node, 80, 24)[23].contains("no answer from litd"));
     }
 
     #[test]

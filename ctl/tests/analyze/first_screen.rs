@@ -574,7 +574,7 @@ fn one_rank_is_told_what_of_its_own_time_is_lost() {
     let cost = job.json()["verdict"]["cost"].as_str().unwrap().to_owned();
     assert_eq!(
         cost,
-        "of this rank's time 1.18 ms (29.6 %) idle, 800 µs (20.1 %) in copies with nothing beside them. What other ranks wait is not in this."
+        "of this rank's time 1.18 ms (29.6 %) idle, 800 µs (20.1 %) in copies with nothing beside them. How long other ranks wait is not in this."
     );
     // What comes second is told as well, and what to do about it.
     let text = job.text(&[]);

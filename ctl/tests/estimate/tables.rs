@@ -114,7 +114,7 @@ fn what_is_asked_wrongly_is_said() {
         ),
         (
             &["--csv", &path, "--columns", "speed=draw"],
-            "is none of node, gpu, time",
+            "is not a key; there are node, gpu, time",
         ),
         (&["--csv", "/nowhere.csv"], "/nowhere.csv: No such file"),
         (

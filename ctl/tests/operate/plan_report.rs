@@ -38,7 +38,7 @@ fn every_rank_is_told_of_once() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), 8);
     assert!(
-        text.ends_with("rank 15 is 1.08 times as slow as planned: told\n"),
+        text.ends_with("rank 15 is 1.08 times as slow as planned: the planner was told\n"),
         "{text}"
     );
     let asked = log.lock().unwrap();
@@ -78,7 +78,7 @@ fn json_is_a_line_for_each_rank() {
     // The message says which reports were sent and which were not.
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    let wanted = "7 of 8 ranks told: rank 3: 400 Bad Request: rank 3 has not registered";
+    let wanted = "7 of 8 ranks: rank 3: 400 Bad Request: rank 3 has not registered";
     assert!(said.contains(wanted), "{said}");
 }
 
@@ -105,7 +105,7 @@ fn a_wrong_job_id_ends_it() {
         )
     });
     let (said, code) = refusal(&report(&litd(), &address, &["--interval", "0.1"]));
-    assert!(said.contains("0 of 8 ranks told: rank 0: 400"), "{said}");
+    assert!(said.contains("0 of 8 ranks: rank 0: 400"), "{said}");
     assert!(said.contains("there is no job"), "{said}");
     assert_eq!((code, log.lock().unwrap().len()), (2, 8));
 }
@@ -118,7 +118,9 @@ fn a_planner_that_is_away_is_named() {
     drop(listener);
     let (said, _) = refusal(&report(&litd(), &address, &["--once"]));
     assert!(
-        said.contains(&format!("planner at {address}: 0 of 8 ranks told")),
+        said.contains(&format!(
+            "planner at {address}: it was told of 0 of 8 ranks"
+        )),
         "{said}"
     );
     assert!(said.contains("(does litd-planner listen there?)"), "{said}");

@@ -277,7 +277,10 @@ fn routing_statistics_slow_the_fullest_gpu() {
         "--routing-statistics",
         &wrong,
     ]);
-    assert!(error.contains("line 2: an expert of 0 to 127"), "{error}");
+    assert!(
+        error.contains("line 2: must be an expert of 0 to 127"),
+        "{error}"
+    );
     let dense = refused(&[
         "run",
         "--model",

@@ -318,7 +318,7 @@ fn a_folder_of_tables_is_halved_and_predicted() {
         "{line}"
     );
     let unnamed = write(directory.path(), "nccl.csv", &rows);
-    assert!(refused(&["accuracy", &unnamed]).contains("its name has no GPU's"));
+    assert!(refused(&["accuracy", &unnamed]).contains("the file's name has no GPU in it"));
 }
 
 /// Requests of models that are shipped are predicted with their energy; the others are counted.

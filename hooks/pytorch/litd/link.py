@@ -382,19 +382,20 @@ class Link:
             connection.second, connection.heard = now, 0
         connection.heard += len(data)
         if connection.heard > MOST_HEARD:
-            raise _LeftError("litd says far too much")
+            raise _LeftError("litd has sent more than this hook accepts")
         try:
             for message in connection.reader.take(data):
                 self._take(connection, wire.decode(message))
         except wire.WireError as error:
-            raise _LeftError(f"what litd says makes no sense: {error}") from error
+            raise _LeftError(f"a message from litd can't be read: {error}") from error
 
     def _take(self, connection: _Connection, message: wire.ToHook | None) -> None:
         match message:
             case wire.Welcome(protocol, daemon):
                 if not 1 <= protocol <= wire.PROTOCOL:
                     raise _LeftError(
-                        f"litd {daemon} wants to speak protocol {protocol}", final=True
+                        f"litd {daemon} wants protocol {protocol}, which this hook does not know",
+                        final=True,
                     )
                 log.info("connected to litd %s", daemon)
                 self._clock_waits = self._clock is not None

@@ -145,7 +145,7 @@ class Measures:
         if self._wish == "on":
             return ""
         if not stack.is_known:
-            return "torch tells neither CUDA nor ROCm"
+            return "torch reports neither CUDA nor ROCm"
         return denied.why(stack) or others.why()
 
     def welcomed(self, welcome: Welcome) -> None:
@@ -294,7 +294,7 @@ class Measures:
         if last is None:
             return "but there were too few to tell by how much"
         return (
-            f"or what is less than {last.resolution:.2g} % slower, which can't be told from chance"
+            f"or less than {last.resolution:.2g} % longer, which can't be told from chance"
         )
 
     def _leave_it(self, why: str, *, job: bool = False) -> None:

@@ -262,7 +262,7 @@ class ModulePieces(Measured):
         last = {mark.stream: mark.event for mark in self.marks}
         while not all(self.clock.is_reached(event) for event in last.values()):
             if time.monotonic() > deadline:
-                self.why = f"the GPU does not come to an end within {PATIENCE_SECONDS:.0f} s"
+                self.why = f"the GPU has not finished its work within {PATIENCE_SECONDS:.0f} s"
             if self.why or not wanted():
                 return None
             time.sleep(0.002)

@@ -59,7 +59,7 @@ def plan_schedule(plan: Any, stage: int) -> Schedule:
     own = next((it for it in stages if isinstance(it, dict) and it.get("stage") == stage), None)
     rows = own.get("instructions") if own else None
     if not rows:
-        raise ValueError(f"the plan misses stage {stage}")
+        raise ValueError(f"the plan has no stage {stage}")
     return [_planned(row, f"stage {stage}, instruction {at}") for at, row in enumerate(rows)]
 
 

@@ -164,7 +164,7 @@ class Verdict:
     reason: str = ""
 
 
-CRASHED = "a process has died while it profiled, of it or meanwhile"
+CRASHED = "a process died while it profiled, perhaps because of the profiler"
 
 _KEPT_JOBS = 8
 
@@ -305,7 +305,7 @@ def _flock(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         time.sleep(0.01)
-    raise TimeoutError("the lock of the stack's record is not given back")
+    raise TimeoutError("another process does not release the lock of the stack's record")
 
 
 class Canary:

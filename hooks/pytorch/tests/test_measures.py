@@ -381,7 +381,7 @@ def test_what_could_not_be_told_is_said(folder: Path) -> None:
     noisy(measures, Canary.AFTER + Canary.SETTLE, 1.002, chance)
     [notice] = told
     assert notice.kind == Kind.PROFILING_SAFE
-    assert re.search(r"less than \d(\.\d)? % slower, which can't be told", notice.text)
+    assert re.search(r"less than \d(\.\d)? % longer, which can't be told", notice.text)
     measures.close()
 
 
@@ -485,7 +485,7 @@ def test_a_process_that_died_of_its_profiler_is_told_to_litd(folder: Path) -> No
     measures, told = prepared()
     assert measures.profiler is None
     [notice] = told
-    assert (notice.kind, "has died" in notice.text) == (Kind.PROFILING_OFF, True)
+    assert (notice.kind, "a process died" in notice.text) == (Kind.PROFILING_OFF, True)
     measures.close()
 
 

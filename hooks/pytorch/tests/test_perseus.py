@@ -86,8 +86,8 @@ def test_a_plan_contract_is_followed(tmp_path: Path) -> None:
     assert clocks.set == [1200, 1410]
     for wrong, said in (
         ({**plan, "version": 2}, "no plan contract of version 1"),
-        ({"version": 1}, "misses stage 1"),
-        ({"version": 1, "stages": stages[:1]}, "misses stage 1"),
+        ({"version": 1}, "has no stage 1"),
+        ({"version": 1, "stages": stages[:1]}, "has no stage 1"),
         ({"version": 1, "stages": [{"stage": 1, "instructions": [{}]}]}, "stage 1, instruction 0"),
         (
             {"version": 1, "stages": [{"stage": 1, "instructions": [row("forward", "9")]}]},

@@ -24,7 +24,7 @@ pub const WELCOME: Duration = Duration::from_secs(10);
 const STARTS: Nanos = Nanos(5_000_000_000);
 
 /// What a job says for itself when its policy has nothing to work with.
-const WATCHED_ONLY: &str = "watched only: ";
+const WATCHED_ONLY: &str = "observed only: ";
 
 /// A simulated node, a job on it, and the daemon that steers it. The order is that of ending.
 pub struct OverSockets {

@@ -131,7 +131,7 @@ pub fn run(args: &Args, json: bool) -> Outcome {
         check_folder(file)?;
     }
     if args.stay && json {
-        return Err("--stay has no JSON: ask the daemon with `litctl status --json`".into());
+        return Err("--stay prints no JSON: ask the daemon with `litctl status --json`".into());
     }
     if args.stay {
         let policy = args.policy.unwrap_or(Policy::GpuRed);

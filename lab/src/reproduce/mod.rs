@@ -165,7 +165,7 @@ fn asked_for(
 ) -> Result<Vec<Item>, Box<dyn std::error::Error>> {
     items.retain(|it| what.is_none_or(|what| it.item.contains(what)));
     match items.is_empty() {
-        true => Err("no item of the paper is called so: without --what all are printed".into()),
+        true => Err("the paper has no item of that name: without --what all are printed".into()),
         false => Ok(items),
     }
 }

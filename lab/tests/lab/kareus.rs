@@ -159,5 +159,5 @@ fn a_table_that_the_paper_does_not_have_is_refused() {
     let output = reproduce("table-77");
     assert!(!output.status.success(), "{output:?}");
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("no item of the paper"), "{error}");
+    assert!(error.contains("no item of that name"), "{error}");
 }

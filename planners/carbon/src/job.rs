@@ -48,11 +48,11 @@ pub fn is_window(length: Seconds) -> bool {
 pub enum JobError {
     #[error("a job needs at least one configuration")]
     NoConfiguration,
-    #[error("the window of {0} can't be: it must be a whole number of seconds, 1 to 86400")]
+    #[error("the window of {0} is not possible: it must be a whole number of seconds, 1 to 86400")]
     Window(Seconds),
     #[error("{0} can't be trained: the number must be more than 0")]
     Tokens(Tokens),
-    #[error("the deadline of {:.2} h can't be: it must be a number above 0 h", .0.hours())]
+    #[error("the deadline of {:.2} h is not possible: it must be a number above 0 h", .0.hours())]
     Deadline(Seconds),
     #[error(
         "a plan could use {needed} windows, and at most {most} can be planned; choose longer windows, an earlier deadline or a shorter wait"
@@ -64,7 +64,7 @@ pub enum JobError {
     Running(usize),
     #[error("the signal has {given} windows and the plan may use {needed}")]
     Short { given: usize, needed: usize },
-    #[error("an intensity of {0} can't be: it must be 0 or more")]
+    #[error("an intensity of {0} is not possible: it must be 0 or more")]
     Intensity(Intensity),
 }
 

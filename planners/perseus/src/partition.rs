@@ -19,7 +19,7 @@ pub struct Partition {
 pub enum PartitionError {
     #[error("{layers} layers can't be divided among {stages} stages: each needs one at least")]
     TooFew { layers: usize, stages: usize },
-    #[error("layer {0} takes no time that can be: more than 0 is needed")]
+    #[error("layer {0}: its time must be more than 0")]
     Time(usize),
 }
 

@@ -50,7 +50,7 @@ pub enum ProblemError {
         "an iteration could take {0} units of time; at most {MAX_TIME} are possible: choose a longer unit"
     )]
     TooLong(u64),
-    #[error("all costs together are {0:?} J, too much for a number")]
+    #[error("all costs together are {0:?} J, too much to compute with")]
     TooDear(String),
 }
 

@@ -209,7 +209,7 @@ fn check(options: &[ClockOption], has_choice: bool) -> Result<(), String> {
         let finite = clock.is_finite() && cost.is_finite() && measured.is_finite();
         if !finite || *measured < Millis::ZERO || clock.0 < 0.0 {
             return Err(format!(
-                "the option at {megahertz} MHz has a number that can't be"
+                "the option at {megahertz} MHz has a number that is not possible"
             ));
         }
         if has_choice && *cost < Joules::ZERO {

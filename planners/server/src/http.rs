@@ -277,7 +277,7 @@ impl Server {
                 _,
             ) => Err(Failure(
                 StatusCode::METHOD_NOT_ALLOWED,
-                format!("not with {}", request.method()),
+                format!("{} is not possible here", request.method()),
             )),
             _ => Err(Failure(
                 StatusCode::NOT_FOUND,
@@ -434,10 +434,16 @@ async fn body<T: DeserializeOwned>(
     let collected = Limited::new(request.into_body(), longest).collect();
     let collected = tokio::time::timeout(BODY_PATIENCE, collected).await;
     let bytes = collected
-        .map_err(|_| Failure(StatusCode::REQUEST_TIMEOUT, "the body did not come".into()))?
-        .map_err(|cause| unprocessable(format!("the body: {cause}")))?
+        .map_err(|_| {
+            Failure(
+                StatusCode::REQUEST_TIMEOUT,
+                "the request's body did not arrive in time".into(),
+            )
+        })?
+        .map_err(|cause| unprocessable(format!("the request's body: {cause}")))?
         .to_bytes();
-    serde_json::from_slice(&bytes).map_err(|cause| unprocessable(format!("the body: {cause}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|cause| unprocessable(format!("the request's body: {cause}")))
 }
 
 /// A job's name from the path. A plus is a plus; only percent signs stand for something else.

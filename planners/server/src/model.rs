@@ -79,7 +79,7 @@ impl StageProfile {
                 .iter()
                 .find(|(_, it, least)| !(it.is_finite() && it >= least));
             if let Some((what, it, _)) = odd {
-                return Err(format!("rows[{at}]: {it} {what} can't be"));
+                return Err(format!("rows[{at}]: {it} {what} is not possible"));
             }
             if name.is_empty() || name.len() > MAX_NAME {
                 return Err(format!(

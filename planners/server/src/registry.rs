@@ -195,7 +195,11 @@ impl Registry {
         // Two jobs of one second: the later one is named after the next.
         let mut names = (0..=MAX_JOBS as u64).map(|later| name(later) + &suffix);
         let id = names.find(|id| !self.jobs.contains_key(id));
-        let id = id.ok_or_else(|| Refusal("too many jobs in one second".into()))?;
+        let id = id.ok_or_else(|| {
+            Refusal(
+                "too many jobs were registered in one second: register this one again later".into(),
+            )
+        })?;
         let job = Job {
             info,
             ranks: BTreeMap::new(),

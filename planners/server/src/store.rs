@@ -170,7 +170,7 @@ impl Store {
         let mut options = OpenOptions::new();
         let mut file = options.create(true).append(true).open(&self.results)?;
         if file.metadata()?.len() > MAX_RESULTS {
-            let text = "there are enough results: move results.jsonl away";
+            let text = "results.jsonl has reached its largest size: move it away";
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
         let mut line = serde_json::to_vec(&Line { job_id, result })?;
@@ -200,8 +200,8 @@ fn replay(journal: &Path, registry: &mut Registry) -> Result<(), String> {
     for (number, line) in text.lines().enumerate() {
         let change = serde_json::from_str(line).map_err(|cause| {
             named(journal)(&format_args!(
-                "line {}: not a change of this server's jobs ({cause}): move it away, and jobs of \
-                 which it has the only word register anew",
+                "line {}: not a change of this server's jobs ({cause}): move the file away; jobs that only this file \
+                 has register anew",
                 number + 1
             ))
         })?;

@@ -234,7 +234,7 @@ fn what_was_learned_is_where_the_first_adjustment_goes() {
     let first = toy.warm_up();
     assert_eq!(first.state, State::Adjusting);
     assert_eq!(first.why, Why::Recalled { fraction: 1.0 });
-    assert!(first.why.to_string().contains("learned earlier"));
+    assert!(first.why.to_string().contains("learned caps"));
     assert_eq!(toy.held, learned);
     assert_eq!(toy.controller.adjustments(), 1);
     // The rise was more than an adjustment's, and the node is level at once.

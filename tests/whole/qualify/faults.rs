@@ -79,7 +79,7 @@ fn a_device_that_can_not_be_read_is_not_written() {
         ),
         (Fault::Gone, Topic::Lower, "gone"),
         (Fault::InReset, Topic::Lower, "reset"),
-        (Fault::NoRange, Topic::Lower, "does not tell the range"),
+        (Fault::NoRange, Topic::Lower, "does not report the range"),
     ] {
         let (stand, report) = assert_found(fault, topic, part);
         assert!(

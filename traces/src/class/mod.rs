@@ -115,7 +115,7 @@ fn pattern<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error
     let name = String::deserialize(from)?;
     match name.bytes().all(|byte| byte == b'*') {
         true => Err(serde::de::Error::custom(
-            "name must have more in it than '*': it would be every kernel's",
+            "name must be more than '*', which fits every kernel",
         )),
         false => Ok(name.to_ascii_lowercase()),
     }

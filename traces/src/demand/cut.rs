@@ -42,9 +42,7 @@ pub struct Cuts {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Uncut {
     /// Less than two iterations were recorded, or the job does not repeat itself.
-    #[error(
-        "its kernels show no two iterations: they do not come again, or too little was recorded"
-    )]
+    #[error("its kernels show no second iteration: they do not repeat, or too little was recorded")]
     NoPeriod,
     /// A rank recorded at another time.
     #[error(

@@ -9,12 +9,12 @@ const OWN: [(&str, &str, &str); 5] = [
     (
         ".nsys-rep",
         "a report of Nsight Systems in its own format",
-        "nsys export --type sqlite -o OUT.sqlite FILE makes what is read",
+        "convert it: nsys export --type sqlite -o OUT.sqlite FILE",
     ),
     (
         ".qdrep",
         "a report of Nsight Systems in its own format",
-        "nsys export --type sqlite -o OUT.sqlite FILE makes what is read",
+        "convert it: nsys export --type sqlite -o OUT.sqlite FILE",
     ),
     (
         ".qdstrm",

@@ -139,7 +139,7 @@ impl Trouble {
                 cause,
             },
             Self::Stream(StreamError::Cut) => damaged("it ends in the middle of a message"),
-            Self::Stream(StreamError::Malformed) => damaged("a message breaks the rules"),
+            Self::Stream(StreamError::Malformed) => damaged("a message is malformed"),
             Self::Stream(StreamError::TooLong) => {
                 damaged("a message is longer than any profiler writes")
             }

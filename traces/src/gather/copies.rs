@@ -36,7 +36,7 @@ pub(super) fn settled(
         match groups.first_mut() {
             Some(only) if alone && label.is_empty() => only.join(&mut copies),
             _ if label.is_empty() => notes.push(format!(
-                "{file}: {count} copies of which the file does not tell the GPU were left out"
+                "{file}: {count} copies whose GPU the file does not name were left out"
             )),
             _ => notes.push(format!(
                 "{file}: device {} has copies only ({count}), so it is no rank; they were left out",

@@ -137,7 +137,7 @@ fn shares(
         let known = given.first().copied().or(known);
         rank_known = by_event || known.is_some();
         if !rank_known {
-            notes.push(format!("{file}: does not tell its rank; 0 is assumed"));
+            notes.push(format!("{file}: does not name its rank; 0 is assumed"));
         }
         of_ranks(all, groups, known.or((!by_event).then_some(0)), file, notes)
     };

@@ -159,7 +159,7 @@ fn write_report(
         saving(plan, full)
     )?;
     if plan.pays_only_for_straggler {
-        writeln!(out, "It pays only while somebody else is late.")?;
+        writeln!(out, "It pays only while another pipeline is late.")?;
     }
     let longest = loaded.job.frontier().longest();
     match straggler {

@@ -56,7 +56,7 @@ impl<S: Store> Core<S> {
                 self.jobs.learned_mut().forget();
                 self.jobs
                     .save_learned(self.writer.store_mut(), &mut self.out);
-                Ok("learned distributions and results of profilers are forgotten".to_owned())
+                Ok("learned caps and results of profilers are forgotten".to_owned())
             }
             Command::ImportStacks { stacks } => self.import_stacks(&stacks),
         };

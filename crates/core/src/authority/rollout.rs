@@ -195,7 +195,7 @@ impl<S: Store> Core<S> {
             None => String::new(),
         };
         let text = format!(
-            "the lease of {controller} has ended and was not renewed: the mode is now {:?}{budget}",
+            "the lease of {controller} has ended and was not renewed: the mode is now {}{budget}",
             mode.name()
         );
         self.note(Note::warning(EventKind::Command, text));

@@ -55,7 +55,7 @@ const FAILURES: u32 = 3;
 const LINGERS: Nanos = Nanos(2_000_000_000);
 
 /// The text about a lock that a predecessor has left.
-const LOCKED: &str = "its clocks may be locked since before a crash: they are freed";
+const LOCKED: &str = "its clocks may be locked since before a crash: litd unlocks them";
 
 /// The reason for which a rank's wishes are refused is logged once in so long; each refusal is counted.
 const SAID_EVERY: Nanos = Nanos(60_000_000_000);
@@ -174,8 +174,8 @@ impl<S: Store> Core<S> {
         {
             let limits = &self.config.clocks;
             let text = format!(
-                "its rank asks for clocks more often than clocks.per_second = {} or \
-                 clocks.per_minute = {} allow: of those the latest counts",
+                "its rank asks for clocks more often than clocks.per_second = {} or clocks.per_minute = {} allow: \
+                 litd takes only the latest one",
                 limits.per_second, limits.per_minute
             );
             self.refuse_clock(device, "clocks_too_often", text);
@@ -190,8 +190,8 @@ impl<S: Store> Core<S> {
     fn refuse_low_clock(&mut self, device: usize, clock: Hertz, highest: Hertz) {
         let megahertz = |clock: Hertz| clock.0 / 1e6;
         let text = format!(
-            "its rank asks for {:.0} MHz, and the floor is {:.0} MHz: clocks.floor_share = {} of \
-             its highest, {:.0} MHz",
+            "its rank asks for {:.0} MHz, below the floor of {:.0} MHz (clocks.floor_share = {} of its highest, {:.0} \
+             MHz): litd does not lock that clock",
             megahertz(clock),
             megahertz(self.clock_floor(highest)).ceil(),
             self.config.clocks.floor_share,
@@ -262,7 +262,7 @@ impl<S: Store> Core<S> {
             let (late, text) = match lock {
                 Journaled::Late(until) if until > self.now() => (
                     Some(until.min(latest)),
-                    "a lock of its clocks that failed, or got no answer, may be done by now: they are freed",
+                    "a lock of its clocks that failed, or got no answer, may be done by now: litd unlocks them",
                 ),
                 Journaled::Asked => (Some(latest), LOCKED),
                 Journaled::Done | Journaled::Late(_) => (None, LOCKED),

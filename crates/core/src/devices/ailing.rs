@@ -179,11 +179,14 @@ impl<S: Store> Core<S> {
             News::Opens => Note::warning(
                 EventKind::Fault,
                 format!(
-                    "look at this hardware: it has needed more than {share:.0} % above the median of its job's GPUs for {hours} h (cooling, seating, supply, silicon)"
+                    "inspect this hardware (cooling, seating, supply, silicon): its cap was more than {share:.0} % \
+                     above the median of its job's GPUs for {hours} h of steering"
                 ),
             ),
             News::Closes => {
-                let text = format!("needs no more than the others since {hours} h");
+                let text = format!(
+                    "needs no inspection any more: its cap was near the others' for {hours} h of steering"
+                );
                 Note::info(EventKind::Fault, text)
             }
         };

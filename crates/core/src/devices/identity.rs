@@ -117,7 +117,7 @@ impl<S: Store> Core<S> {
         }
         self.devices.want_read(device);
         self.writer.cross_out(address, &mut self.out);
-        let text = "is another part than before: its cap is taken as found";
+        let text = "the part was replaced: its present cap is the cap found from now on";
         self.note(Note::info(EventKind::Foreign, text).device(address));
     }
 }

@@ -155,7 +155,7 @@ impl<S: Store> Core<S> {
         let held = self.writer.account().held(device).unwrap_or_default();
         let power = unit
             .told_power()
-            .map_or("does not tell its power".to_owned(), |power| {
+            .map_or("does not report its power".to_owned(), |power| {
                 format!("draws {power:.0}")
             });
         Some(format!(

@@ -231,7 +231,7 @@ impl<S: Store> Core<S> {
                 "in this job rank {} already has another GPU, or GPU {} another rank: one rank per GPU",
                 hello.rank, hello.gpu
             )),
-            NoPlace::Full(ranks) => taken(format!("all {ranks} ranks of this job are here")),
+            NoPlace::Full(ranks) => taken(format!("all {ranks} ranks of this job are connected already")),
         })
     }
 }

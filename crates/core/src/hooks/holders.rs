@@ -210,7 +210,7 @@ impl<S: Store> Core<S> {
     /// The driver can't tell holders: then no hook is let in.
     pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
         for id in self.hooks.waiting_for(device) {
-            let reason = format!("the driver does not tell which processes use it: {cause}");
+            let reason = format!("the driver does not report which processes use it: {cause}");
             self.refuse(
                 id,
                 No::new(RefusalCode::NotHolder, "holders_unknown", reason).for_now(),

@@ -271,10 +271,10 @@ impl Hooks {
     pub fn overdue(&self, now: Nanos) -> Vec<(SessionId, &'static str)> {
         let overdue = self.sessions.iter().filter_map(|(&id, session)| {
             let (since, reason) = match *session.stage() {
-                Stage::New => (session.since(), "no hello within 10 s"),
+                Stage::New => (session.since(), "it has sent nothing within 10 s"),
                 Stage::Checking { since, .. } => (
                     since,
-                    "the driver has not told within 10 s which processes hold it",
+                    "the driver has not reported within 10 s which processes use its GPU",
                 ),
                 Stage::Attached { .. } | Stage::Refused => return None,
             };

@@ -21,7 +21,7 @@ impl<S: Store> Core<S> {
             unit.usage.leaves();
         }
         if job.ranks.is_empty() {
-            self.end_job(name, "its ranks have said goodbye");
+            self.end_job(name, "all its ranks have left");
         } else {
             self.broken_up(name);
         }
@@ -89,7 +89,10 @@ impl<S: Store> Core<S> {
             }
         }
         if job.ranks.is_empty() {
-            self.end_job(name, "its ranks are gone");
+            self.end_job(
+                name,
+                "its ranks lost their connections and did not come back",
+            );
         } else {
             self.broken_up(name);
         }

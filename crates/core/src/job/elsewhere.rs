@@ -167,7 +167,7 @@ impl Elsewhere {
             (_, shares) => {
                 let why = match shares {
                     _ if self.scattered => "its ranks on this node are not consecutive".to_owned(),
-                    None => "no sample has told yet".to_owned(),
+                    None => "there is no sample yet".to_owned(),
                     Some((_, None)) => {
                         "its hooks time modules, which shows no collectives".to_owned()
                     }

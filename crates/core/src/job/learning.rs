@@ -61,7 +61,7 @@ impl<S: Store> Core<S> {
             Confidence::Half => 0.5,
         };
         job.control.hint(caps, fraction, hint.from.clone());
-        let text = "a distribution learned earlier is used as the starting point";
+        let text = "steering starts from learned caps";
         self.note(Note::info(EventKind::State, text).job(name));
     }
 

@@ -83,7 +83,7 @@ impl<S: Store> Core<S> {
         let Some(job) = self.jobs.get_mut(name) else {
             return;
         };
-        job.control.says("nothing was heard of it for too long");
+        job.control.says("no rank has sent anything for too long");
         if !hold {
             job.control.asks_for_nothing();
         }
@@ -93,7 +93,7 @@ impl<S: Store> Core<S> {
             "caps are restored"
         };
         let text = format!(
-            "nothing heard for {} s: {held}",
+            "no rank has sent anything for {} s: {held}",
             self.config.jobs.stale_seconds
         );
         self.note(Note::warning(EventKind::State, text).job(name));
@@ -105,7 +105,7 @@ impl<S: Store> Core<S> {
             return;
         };
         let restored = job.control.ask().is_none() && job.control.runs();
-        self.note(Note::info(EventKind::State, "heard of again").job(name));
+        self.note(Note::info(EventKind::State, "its ranks send again").job(name));
         if restored {
             self.plan_anew(name);
         }
@@ -216,7 +216,7 @@ impl<S: Store> Core<S> {
             Ok(plan) => {
                 let policy = plan.policy();
                 let text = match &obstacle {
-                    Some(why) => format!("watched only: {why}"),
+                    Some(why) => format!("observed only: {why}"),
                     // Status always adds why.
                     None if job.permitted(asked) != asked => format!("under {policy}"),
                     None => format!("warm-up under {policy}"),
@@ -227,7 +227,7 @@ impl<S: Store> Core<S> {
             }
             Err(error) => {
                 job.control.has_no_plan(obstacle);
-                (format!("can't be watched: {error}"), true)
+                (format!("can't be observed: {error}"), true)
             }
         };
         // A suspended job was told why, and status keeps showing it.
@@ -446,13 +446,13 @@ impl<S: Store> Core<S> {
         let hotter = job.watch.has_changed(&heat, sampling.recheck_temperature);
         let text = match (slower, hotter) {
             (Some(share), _) => format!(
-                "iterations take {:+.1} % against convergence: profiled more often again",
+                "iteration time has changed by {:+.1} % since convergence: litd profiles more often again",
                 share * 100.0
             ),
             (None, Some(place)) => {
                 let unit = job.gpus().nth(place).and_then(|it| self.devices.get(it));
                 let name = unit.map_or("a GPU", |unit| unit.name.as_str());
-                format!("the temperature of {name} has changed: profiled more often again")
+                format!("the temperature of {name} has changed: litd profiles more often again")
             }
             (None, None) => return,
         };

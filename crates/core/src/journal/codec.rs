@@ -43,7 +43,7 @@ impl TryFrom<u64> for Cap {
         if cap.watts() <= Self::MOST {
             Ok(cap)
         } else {
-            Err(format!("{microwatts} µW is no cap"))
+            Err(format!("a cap of {microwatts} µW is not possible"))
         }
     }
 }

@@ -196,7 +196,9 @@ pub enum JournalError {
         found: u64,
     },
     /// The value can't be a cap.
-    #[error("{cap} at {address} is no cap: the device is not touched; check its driver")]
+    #[error(
+        "{address}: a cap of {cap} is not possible: litd does not write to this device; check its driver"
+    )]
     Cap {
         /// The device.
         address: String,

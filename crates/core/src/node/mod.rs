@@ -173,11 +173,11 @@ impl<S: Store> Core<S> {
         self.node.reserve.draws(&drawings, self.now());
         match self.node.supply.news(self.now()) {
             Some(News::Short(why)) => {
-                let text = format!("the node is short of power, no cap of it rises: {why}");
+                let text = format!("the node is short of power, so litd raises no cap: {why}");
                 self.note(Note::warning(EventKind::Fault, text));
             }
             Some(News::ShortNoMore) => {
-                let text = "nothing says any longer that the node is short of power";
+                let text = "the node is no longer reported to be short of power";
                 self.note(Note::info(EventKind::Fault, text));
             }
             None => {}
@@ -263,8 +263,8 @@ impl<S: Store> Core<S> {
         self.node.limit.recall(&self.condition.limits);
         for (source, limit) in self.condition.limits.clone() {
             let text = format!(
-                "in force again, because litd was not stopped: the node's limit of {limit} that {source} told, until \
-                 {source} tells another one or litd is stopped"
+                "in force again, because litd ended without being stopped: the node's limit of {limit} that {source} \
+                 reported, until {source} reports another one or litd is stopped"
             );
             self.note(Note::warning(EventKind::State, text));
         }

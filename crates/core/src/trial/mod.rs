@@ -169,7 +169,7 @@ impl<S: Store> Core<S> {
             return Some(format!("its job is not steered any more: {why}"));
         }
         if job.hearing.is_stale() {
-            return Some("nothing was heard of its job for too long".to_owned());
+            return Some("no rank of its job has sent anything for too long".to_owned());
         }
         if !job.control.runs() {
             return Some("ranks of its job are missing".to_owned());

@@ -104,7 +104,7 @@ fn caps_that_wait_for_sensors_that_tell_nothing_say_so() {
     assert_eq!(node.caps(), [400.0; 4], "{status:?}");
     for device in &status.devices {
         assert!(
-            device.why.contains("does not tell its power"),
+            device.why.contains("does not report its power"),
             "{}",
             device.why
         );

@@ -216,10 +216,7 @@ fn one_damaged_distribution_does_not_cost_the_others() {
             "{from} -> {to}"
         );
         let note = note.unwrap();
-        assert!(
-            note.starts_with("1 of 2 learned distributions are unusable"),
-            "{note}"
-        );
+        assert!(note.starts_with("1 of 2 entries are unusable"), "{note}");
     }
 }
 

@@ -215,7 +215,7 @@ fn a_lock_that_may_not_be_undone_stays_in_the_journal() {
     node.wait(20);
     assert_eq!(node.journaled_clocks(), [address(0)]);
     let events = node.events();
-    let said = |text: &String| text.contains("caps or clocks could not be restored");
+    let said = |text: &String| text.contains("caps or clocks of ");
     assert!(events.iter().any(said), "{events:?}");
 }
 
@@ -232,6 +232,6 @@ fn what_a_stop_has_left_is_not_said_to_be_of_a_crash() {
     let said = restoring.events().into_iter();
     let said: Vec<String> = said.filter(|text| text.contains("its clocks")).collect();
     let text =
-        "a lock of its clocks that failed, or got no answer, may be done by now: they are freed";
+        "a lock of its clocks that failed, or got no answer, may be done by now: litd unlocks them";
     assert_eq!(said, [text]);
 }

@@ -327,7 +327,7 @@ fn without_driver(sys: &Path, notices: &mut Vec<Notice>) {
             Some(driver) => Notice::new(
                 Severity::Info,
                 address.to_string(),
-                format!("an AMD GPU that {driver} has: litd does not see it"),
+                format!("an AMD GPU whose driver is {driver}: litd does not use it"),
             ),
             None => Notice::new(
                 Severity::Warning,

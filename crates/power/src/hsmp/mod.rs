@@ -118,7 +118,7 @@ fn nobody_knows(sys: &Path, count: usize) -> Notice {
         if count == 1 { "has" } else { "have" }
     );
     Notice::new(Severity::Error, "CPU sockets", text)
-        .remedy("load their driver anew; `journalctl -k` may say what ails it")
+        .remedy("load their driver anew; `journalctl -k` may say why")
 }
 
 /// Where messages go.

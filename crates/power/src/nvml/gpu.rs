@@ -253,7 +253,7 @@ impl PowerDomain for Gpu {
             return Err(PowerError::Driver {
                 device: self.identity.address.clone(),
                 action: ACTION,
-                cause: format!("{cap} is no cap"),
+                cause: format!("a cap of {cap} is not possible"),
             });
         }
         // Never more than was asked for. The small addend keeps whole milliwatts whole, and numbers beyond 32 bits

@@ -177,7 +177,7 @@ fn zones_of_memory(
             }
             Entry::Occupied(_) => {}
         }
-        let text = "limits this socket as well; the lower limit rules, and litd does not set it";
+        let text = "limits this socket as well; the lower limit applies, and litd does not set it";
         notices.push(Notice::new(
             Severity::Info,
             zone.display().to_string(),

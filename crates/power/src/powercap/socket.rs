@@ -278,7 +278,8 @@ impl Socket {
         };
         self.last = Some(*record);
         kept.write(record).map_err(|error| {
-            let text = format!("what was found can't be kept: {error}: make room there");
+            let text =
+                format!("the limits found can't be saved: {error}: make room on that file system");
             self.driver(ACTION, text)
         })
     }
@@ -362,7 +363,7 @@ impl Socket {
             }
         };
         let is_over = self.files().and_then(mend);
-        if is_over.map_err(|error| self.failed(error, "giving back the short-term limit"))? {
+        if is_over.map_err(|error| self.failed(error, "restoring the short-term limit"))? {
             (self.found, self.written) = (None, None);
             self.keep_no_more();
         }

@@ -96,8 +96,9 @@ pub fn discover_within(search: &Search, patience: Duration) -> Inventory {
     for name in names {
         let Ok(address) = name.parse::<Address>() else {
             let library = make.name();
-            let text =
-                format!("{library} calls a GPU so, which is no PCI address: it is left alone");
+            let text = format!(
+                "{library} gives a GPU this address, which is not a PCI address: litd leaves that GPU alone"
+            );
             found.notices.push(Notice::new(Severity::Error, name, text));
             continue;
         };
@@ -188,7 +189,7 @@ fn without_library(recipe: &Recipe, unanswered: Unanswered) -> Notice {
         Unanswered::Refused(refusal) => (
             refusal.text,
             format!(
-                "it needs a loaded driver (`modprobe amdgpu`) and nobody on its mutexes: {MUTEX}"
+                "it needs a loaded driver (`modprobe amdgpu`) and no process that holds its mutexes: {MUTEX}"
             ),
         ),
         Unanswered::Error(error) => (
@@ -379,7 +380,7 @@ impl PowerDomain for Gpu {
         // "the default".
         let watts = cap.0.floor() as u32;
         if watts == 0 {
-            return Err(self.unset(cap, ACTION, format!("{cap} is no cap")));
+            return Err(self.unset(cap, ACTION, format!("a cap of {cap} is not possible")));
         }
         let request = Request::Set(self.name(), watts);
         let answer = self.process.ask(&request, ACTION, |answer| match answer {

@@ -154,7 +154,8 @@ impl Process {
         if let Some(mut child) = self.dying.take() {
             if let Ok(None) = child.try_wait() {
                 self.dying = Some(child);
-                let text = "its last process hangs in the kernel and can't be ended".to_owned();
+                let text =
+                    "the library's last process hangs in the kernel and can't be ended".to_owned();
                 return Err(Unanswered::Error(self.error(action, text)));
             }
             self.forget(&child);
@@ -223,7 +224,7 @@ impl Process {
                 join(format!("the process with {library} {status}"), said)
             }
             Failure::Nonsense(what) => join(
-                format!("the process with {library} said nonsense: {what}"),
+                format!("the process with {library} gave an answer that can't be read: {what}"),
                 said,
             ),
         };

@@ -465,7 +465,7 @@ fn a_second_limit_in_memory_is_enforced_and_not_a_socket() {
     assert!(
         notice(&found, Severity::Info)
             .text
-            .contains("lower limit rules")
+            .contains("lower limit applies")
     );
     assert_eq!(only(found).read().unwrap().enforced, Some(Watts(250.0)));
     // Where there is no other zone, this is the socket's.

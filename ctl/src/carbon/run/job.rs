@@ -38,7 +38,7 @@ impl FromStr for Ask {
         let name = format!("SIG{}", name.trim_start_matches("SIG"));
         match name.parse().map_err(|_| wrong())? {
             Signal::SIGKILL | Signal::SIGSTOP => Err(format!(
-                "{text:?} can't be a request: no job hears SIGKILL or SIGSTOP"
+                "{text:?} can't be a request: no job can catch SIGKILL or SIGSTOP"
             )),
             signal => Ok(Self::Signal(signal)),
         }
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!("file".parse(), Ok(Ask::File));
         assert!("signal:NONE".parse::<Ask>().is_err());
         let error = "signal:SIGKILL".parse::<Ask>().unwrap_err();
-        assert!(error.contains("no job hears"), "{error}");
+        assert!(error.contains("no job can catch"), "{error}");
         assert!("usr1".parse::<Ask>().is_err());
     }
 }

@@ -211,8 +211,8 @@ fn kubernetes(
     words: &[String],
 ) -> Result<String, Box<dyn Error>> {
     if print.nodes > 1 {
-        return Err("--nodes: a Job's GPUs are on one node; over several it takes an operator of its own, whose launcher \
-                    can run litctl carbon run".into());
+        return Err("--nodes: a Kubernetes Job has its GPUs on one node; a job on several nodes needs an operator \
+                    whose launcher runs `litctl carbon run`".into());
     }
     let mut mounts = vec![
         json!({"name": "work", "mountPath": WORK}),

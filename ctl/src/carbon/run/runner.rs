@@ -107,7 +107,7 @@ impl<'a> Runner<'a> {
         if let Some(step) = step.and_then(|(before, now)| before.step(now)) {
             let seconds = step.as_secs();
             output::note(&format!(
-                "the clock was set by {seconds} s while litctl did not run"
+                "the clock was moved by {seconds} s while litctl did not run"
             ));
             state.shift(step);
         } else if now < state.now {
@@ -495,7 +495,7 @@ impl<'a> Runner<'a> {
         self.settling.shift(step);
         let deadline = self.state.deadline;
         output::note(&format!(
-            "the clock was set by {} s: the deadline is {deadline} now",
+            "the clock was moved by {} s: the deadline is {deadline} now",
             step.as_secs()
         ));
         self.save();

@@ -117,7 +117,7 @@ impl State {
             return Err(format!("process {pid} can't be a job"));
         }
         if self.begun >= self.deadline {
-            return Err(format!("the deadline of {} can't be", self.deadline));
+            return Err(format!("the deadline of {} is not possible", self.deadline));
         }
         // A clock that is slewed may go back by moments.
         if self.begun.duration_since(self.now) > SignedDuration::from_mins(1) {

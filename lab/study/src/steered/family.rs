@@ -40,7 +40,7 @@ impl FromStr for PowerBit {
             "cause" => Ok(Self::Cause),
             "nvml" => Ok(Self::Nvml),
             "doubted" => Ok(Self::Doubted),
-            _ => Err("it is cause, nvml or doubted (docs/laws-results.md)".to_owned()),
+            _ => Err("must be cause, nvml or doubted (docs/laws-results.md)".to_owned()),
         }
     }
 }

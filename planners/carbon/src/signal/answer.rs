@@ -26,7 +26,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
 fn possible(value: Option<f64>) -> Result<Option<Intensity>, String> {
     match value {
         Some(value) if (0.0..=MOST_GRAMS).contains(&value) => Ok(Some(Intensity(value))),
-        Some(value) => Err(format!("an intensity of {value} g/kWh can't be")),
+        Some(value) => Err(format!("an intensity of {value} g/kWh is not possible")),
         None => Ok(None),
     }
 }

@@ -149,7 +149,7 @@ impl Feed {
         let (begin, _) = reading.now;
         if begin > later(now, AHEAD) {
             return Err(Trouble::Wrong(format!(
-                "the value is of {begin}, which is to come"
+                "the value is of {begin}, which is in the future"
             )));
         }
         let before = self.good.as_ref().map(|good| good.now.0);

@@ -20,13 +20,13 @@ const AHEAD: i64 = 48 * 3600;
 fn possible(price: f64) -> Result<Intensity, String> {
     match price.abs() <= MOST {
         true => Ok(Intensity(price)),
-        false => Err(format!("a price of {price} per kWh can't be")),
+        false => Err(format!("a price of {price} per kWh is not possible")),
     }
 }
 
 /// How many kilowatt-hours a price of this unit is for: "EUR/MWh", "EUR / MWh".
 fn kilowatt_hours(unit: Option<&str>) -> Result<f64, String> {
-    let unit = unit.ok_or("the answer does not tell the unit of its prices")?;
+    let unit = unit.ok_or("the answer does not name the unit of its prices")?;
     let (_, energy) = unit.split_once('/').unwrap_or((unit, ""));
     match energy.trim() {
         "MWh" => Ok(1000.0),

@@ -84,7 +84,7 @@ fn wrong_answers_are_no_values() {
     assert!(error("FR", Factor::Lifecycle, text).contains("of zone \"DE\", and \"FR\" was asked"));
     assert!(error("DE", Factor::Direct, text).contains("lifecycle factor, and direct was asked"));
     assert!(error("DE", Factor::Lifecycle, &text.replace("302", "null")).contains("no value"));
-    assert!(error("DE", Factor::Lifecycle, &text.replace("302", "-1")).contains("can't be"));
+    assert!(error("DE", Factor::Lifecycle, &text.replace("302", "-1")).contains("is not possible"));
     assert!(error("DE", Factor::Lifecycle, &text[..60]).contains("not as documented"));
     assert!(error("DE", Factor::Lifecycle, "").contains("not as documented"));
     assert!(error("DE", Factor::Lifecycle, "Access denied").contains("not as documented"));

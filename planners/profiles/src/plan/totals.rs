@@ -75,7 +75,7 @@ fn frontier(origin: &Origin, plan: &Contract) -> Vec<String> {
         ));
     } else if let Some((from, to)) = without {
         found.push(format!(
-            "frontier: its energy without waiting rises from {from} to {to} ms: nobody would take so long"
+            "frontier: its energy without waiting rises from {from} to {to} ms: the longer time never pays"
         ));
     }
     found

@@ -123,6 +123,6 @@ fn left_out(file: &str, error: &ReadError) -> String {
         other => other.to_string(),
     };
     format!(
-        "{file}: none of its copies count, and what they take is told as idle time, because one can't be read ({why})"
+        "{file}: none of its copies count, and their time counts as idle, because one can't be read ({why})"
     )
 }
