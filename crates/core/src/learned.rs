@@ -22,7 +22,7 @@ const VERSION: u64 = 2;
 /// The version before, which is read, too: its distributions are those of the node's own users.
 const USERS_ONLY: u64 = 1;
 
-/// How many distributions are kept; the oldest are dropped.
+/// How many distributions are kept. Beyond that the user, or the pod, that has most loses the oldest.
 const KEPT: usize = 64;
 
 /// After 7 days a distribution is only a hint: cooling has changed since. One that did harm is not used for so long.
@@ -75,8 +75,8 @@ pub struct Distribution {
 
 /// Nobody's jobs cost another his.
 impl Told for Distribution {
-    fn parties(&self) -> BTreeSet<Party> {
-        BTreeSet::from([self.key.tenant.party()])
+    fn parties(&self) -> Vec<Party> {
+        vec![self.key.tenant.party()]
     }
 
     fn forget(&mut self, _party: &Party) -> bool {

@@ -4,9 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hooks::party::{self, Party, Told};
 use crate::hooks::tenant::Tenant;
 
-/// How many harms are kept; the oldest are dropped, those of pods first, because most pods have ended by then.
+/// How many harms are kept. Beyond that the user, or the pod, that has most loses the oldest.
 const KEPT: usize = 64;
 
 /// Steering has made a job slower: no job of its user is steered until an administrator resumes it.
@@ -18,7 +19,18 @@ struct Harm {
     why: String,
 }
 
-/// Harms, one for each user whose jobs steering has made slower.
+/// No user's harm costs another his.
+impl Told for Harm {
+    fn parties(&self) -> Vec<Party> {
+        self.whose.parties()
+    }
+
+    fn forget(&mut self, party: &Party) -> bool {
+        self.whose.forget(party)
+    }
+}
+
+/// Harms, the latest last, one for each user whose jobs steering has made slower.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Harms(Vec<Harm>);
@@ -41,11 +53,7 @@ impl Harms {
             job: job.to_owned(),
             why: why.to_owned(),
         });
-        if self.0.len() > KEPT {
-            let of_a_pod = |harm: &Harm| harm.whose.user().is_none();
-            let oldest = self.0.iter().position(of_a_pod).unwrap_or(0);
-            self.0.remove(oldest);
-        }
+        party::make_room(&mut self.0, KEPT);
     }
 
     /// An administrator resumes steering. Returns whether any harm was known.
@@ -72,6 +80,11 @@ mod tests {
         serde_json::from_slice(&bytes).unwrap()
     }
 
+    fn pod(uid: u32, number: u32) -> Tenant {
+        let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
+        Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
+    }
+
     #[test]
     fn harm_to_one_users_job_is_that_users_alone_and_is_kept() {
         let mut harms = Harms::default();
@@ -93,11 +106,7 @@ mod tests {
 
     #[test]
     fn harm_in_one_pod_is_none_in_another_and_older_files_count_for_jobs_in_no_pod() {
-        let home = |number: u32| {
-            let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
-            Home::of(&format!("0::{path}\n")).unwrap()
-        };
-        let pod = |number: u32| Tenant::of(0, Some(&home(number)));
+        let pod = |number| pod(0, number);
         let mut harms = Harms::default();
         harms.add(pod(1), "train", "slower");
         let harms = kept(&harms);
@@ -115,5 +124,23 @@ mod tests {
         }
         assert!(harms.0.len() <= KEPT && harms.to(&0.into()).is_some());
         assert!(harms.to(&pod(999)).is_some());
+        // Nor do any number of users keep a pod's own harm from being known.
+        let mut harms = Harms::default();
+        for uid in 0..64 {
+            harms.add(uid.into(), "train", "slower");
+        }
+        harms.add(pod(0), "train", "slower");
+        assert!(harms.to(&pod(0)).is_some());
+    }
+
+    #[test]
+    fn a_pod_of_many_users_costs_another_pod_nothing() {
+        let mut harms = Harms::default();
+        harms.add(pod(0, 2), "train", "slower");
+        for uid in 0..200 {
+            harms.add(pod(uid, 1), "train", "slower");
+            assert!(harms.to(&pod(uid, 1)).is_some());
+        }
+        assert!(harms.0.len() <= KEPT && harms.to(&pod(0, 2)).is_some());
     }
 }

@@ -8,8 +8,6 @@
 //! reports of a single pod, because a pod can have processes of any user id ([`Tenant`]). An administrator's word
 //! counts for all: he brings results from other nodes (`litctl stacks import`).
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use litd_api::{EventKind, GoodStack, OffStack, Problem, Stacks};
 use litd_proto::{Hello, Notice, NoticeKind, Profiling, ToHook, Welcome};
 use serde::{Deserialize, Serialize};
@@ -51,13 +49,13 @@ pub struct ProfilerOff {
     pub reason: String,
     /// When that was, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The users whose jobs have reported harm. In a file of litd 0.1 or older there are neither users nor pods;
-    /// then it counts for all.
+    /// The users whose jobs have reported harm, the latest last. In a file of litd 0.1 or older there are neither users
+    /// nor pods; then it counts for all.
     #[serde(default)]
-    pub uids: BTreeSet<u32>,
-    /// The users in pods.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub pods: BTreeSet<Tenant>,
+    pub uids: Vec<u32>,
+    /// The users in pods, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<Tenant>,
 }
 
 impl ProfilerOff {
@@ -66,8 +64,12 @@ impl ProfilerOff {
     pub fn is_for_all(&self) -> bool {
         // Higher numbers may all belong to one user.
         let somebody = self.uids.iter().filter(|&&uid| Owners::is_somebody(uid));
-        let by_nobody = self.uids.is_empty() && self.pods.is_empty();
-        by_nobody || self.uids.contains(&0) || somebody.count() >= ENOUGH
+        self.is_by_nobody() || self.uids.contains(&0) || somebody.count() >= ENOUGH
+    }
+
+    /// Whether it is off by an administrator's word alone.
+    fn is_by_nobody(&self) -> bool {
+        self.uids.is_empty() && self.pods.is_empty()
     }
 
     /// The users and pods that have reported, in words.
@@ -95,15 +97,11 @@ impl ProfilerOff {
         self.is_for_all() || self.is_told_by(whose)
     }
 
-    /// Adds a report. Returns whether it is new. Of users in pods [`KEPT`] are kept; beyond that the pod that has most
-    /// loses one.
+    /// Adds a report, for as many users as [`KEPT`] and as many users in pods. Returns whether it is new.
     fn tell(&mut self, whose: &Tenant) -> bool {
         match whose.user() {
-            Some(uid) => {
-                // Two of the node's own users are enough for all; containers may have any number of user ids.
-                self.uids.len() < KEPT && self.uids.insert(uid)
-            }
-            None => add_among(&mut self.pods, whose),
+            Some(uid) => add_among(&mut self.uids, uid),
+            None => add_among(&mut self.pods, whose.clone()),
         }
     }
 }
@@ -115,9 +113,9 @@ pub struct ProfilerGood {
     pub software: String,
     /// When that was told last, in seconds since 1970.
     pub unix_seconds: f64,
-    /// The users and pods whose jobs have found it good.
+    /// The users and pods whose jobs have found it good, the latest last.
     #[serde(default)]
-    pub tenants: BTreeSet<Tenant>,
+    pub tenants: Vec<Tenant>,
     /// An administrator says so: it is good for all.
     #[serde(default)]
     pub imported: bool,
@@ -130,28 +128,28 @@ impl ProfilerGood {
 }
 
 impl Told for ProfilerOff {
-    fn parties(&self) -> BTreeSet<Party> {
+    fn parties(&self) -> Vec<Party> {
         // Without users it is an administrator's word; root's counts as his.
         if self.uids.contains(&0) {
-            return BTreeSet::new();
+            return Vec::new();
         }
         let users = self.uids.iter().copied().map(Tenant::from);
         let all = users.chain(self.pods.iter().cloned());
-        all.map(|it| it.party()).collect()
+        party::distinct(all.map(|it| it.party()))
     }
 
     fn forget(&mut self, party: &Party) -> bool {
         self.uids.retain(|&uid| Tenant::from(uid).party() != *party);
         self.pods.retain(|pod| pod.party() != *party);
-        self.uids.is_empty() && self.pods.is_empty()
+        self.is_by_nobody()
     }
 }
 
 impl Told for ProfilerGood {
-    fn parties(&self) -> BTreeSet<Party> {
+    fn parties(&self) -> Vec<Party> {
         match self.imported {
-            true => BTreeSet::new(),
-            false => self.tenants.iter().map(Tenant::party).collect(),
+            true => Vec::new(),
+            false => party::distinct(self.tenants.iter().map(Tenant::party)),
         }
     }
 
@@ -161,22 +159,42 @@ impl Told for ProfilerGood {
     }
 }
 
-/// Adds a tenant to those who have told something. Returns whether he is new. Of more than [`KEPT`] the party that has
-/// most loses one, so a pod with many user ids pushes nobody else out.
-fn add_among(tenants: &mut BTreeSet<Tenant>, whose: &Tenant) -> bool {
-    let is_new = tenants.insert(whose.clone());
-    if tenants.len() > KEPT
-        && let Some(crowd) = party::largest(tenants.iter().map(Tenant::party))
-        && let Some(one) = tenants.iter().find(|it| it.party() == crowd).cloned()
-    {
-        tenants.remove(&one);
+/// A user's id among those who have told something.
+impl Told for u32 {
+    fn parties(&self) -> Vec<Party> {
+        // Root's word counts as an administrator's.
+        match self {
+            0 => Vec::new(),
+            &uid => vec![Tenant::from(uid).party()],
+        }
+    }
+
+    fn forget(&mut self, _party: &Party) -> bool {
+        true
+    }
+}
+
+/// Adds somebody to those who have told something. Returns whether he is new. Of more than [`KEPT`] the party that has
+/// most loses its oldest, so a pod with many user ids pushes nobody else out, and whoever has just told is kept.
+fn add_among<T: Told + PartialEq>(those: &mut Vec<T>, new: T) -> bool {
+    let is_new = !those.contains(&new);
+    if is_new {
+        those.push(new);
+        party::make_room(those, KEPT);
     }
     is_new
 }
 
+/// Those whom a file names, each once, and no more than are kept.
+fn read<T: Told + PartialEq>(named: &mut Vec<T>) {
+    for it in std::mem::take(named) {
+        add_among(named, it);
+    }
+}
+
 /// A party that makes stacks up loses its own oldest result, and nobody else's.
 fn forget_oldest_of<T: Told>(entries: &mut Vec<T>, whose: &Tenant) {
-    let alone = BTreeSet::from([whose.party()]);
+    let alone = vec![whose.party()];
     let is_alone = |it: &T| it.parties() == alone;
     if entries.iter().filter(|it| is_alone(it)).count() >= KEPT_OF_A_PARTY
         && let Some(oldest) = entries.iter().position(is_alone)
@@ -194,15 +212,43 @@ enum Known {
     Safe,
 }
 
-/// Results of all profilers.
+/// What is known of a user's first use of a stack, until the next start.
+#[derive(Debug, Clone, PartialEq)]
+struct FirstUse {
+    whose: Tenant,
+    software: String,
+    known: Known,
+}
+
+impl FirstUse {
+    fn is_of(&self, whose: &Tenant, software: &str) -> bool {
+        self.whose == *whose && self.software == software
+    }
+
+    fn is_tried_by(&self, job: &str) -> bool {
+        matches!(&self.known, Known::Tried { job: first } if first == job)
+    }
+}
+
+impl Told for FirstUse {
+    fn parties(&self) -> Vec<Party> {
+        self.whose.parties()
+    }
+
+    fn forget(&mut self, party: &Party) -> bool {
+        self.whose.forget(party)
+    }
+}
+
+/// Results of all profilers. In each list an entry's place is its age: that of the latest who was added to it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profilers {
     /// Profilers that are off, the latest last.
     off: Vec<ProfilerOff>,
     /// Profilers that are good, the latest last.
     good: Vec<ProfilerGood>,
-    /// Results by user and stack, until the next start.
-    known: BTreeMap<(Tenant, String), Known>,
+    /// First uses, the latest last.
+    first_uses: Vec<FirstUse>,
 }
 
 /// The stack that a hook would profile with; `None` if it would not.
@@ -229,12 +275,19 @@ fn shortened(text: &str) -> String {
 impl Profilers {
     /// Profilers that are off and that are good, as read from disk.
     pub(crate) fn with(mut off: Vec<ProfilerOff>, mut good: Vec<ProfilerGood>) -> Self {
+        for it in &mut off {
+            read(&mut it.uids);
+            read(&mut it.pods);
+        }
+        for it in &mut good {
+            read(&mut it.tenants);
+        }
         party::make_room(&mut off, KEPT);
         party::make_room(&mut good, KEPT);
         Self {
             off,
             good,
-            known: BTreeMap::new(),
+            first_uses: Vec::new(),
         }
     }
 
@@ -265,35 +318,35 @@ impl Profilers {
         if self.good.iter().any(is_good) {
             return (Profiling::Safe, String::new());
         }
-        let key = (whose.clone(), software.to_owned());
-        if !self.known.contains_key(&key) {
-            self.make_room(whose);
-        }
-        let first = || Known::Tried {
-            job: job.to_owned(),
-        };
-        match self.known.entry(key).or_insert_with(first) {
-            Known::Safe => (Profiling::Safe, String::new()),
-            Known::Tried { job: other } if other == job => (Profiling::Try, String::new()),
-            Known::Tried { .. } => {
-                let reason = "another job of this user tries the profiler on this node first";
-                (Profiling::Wait, reason.to_owned())
+        let mut first_uses = self.first_uses.iter();
+        match first_uses.find(|it| it.is_of(whose, software)) {
+            None => {
+                self.is_tried(whose, software, job);
+                (Profiling::Try, String::new())
             }
+            Some(it) => match &it.known {
+                Known::Safe => (Profiling::Safe, String::new()),
+                Known::Tried { job: other } if other == job => (Profiling::Try, String::new()),
+                Known::Tried { .. } => {
+                    let reason = "another job of this user tries the profiler on this node first";
+                    (Profiling::Wait, reason.to_owned())
+                }
+            },
         }
     }
 
-    /// A user, or a pod, that makes versions up loses its own results: its next job tries again.
-    fn make_room(&mut self, whose: &Tenant) {
-        let mine = whose.party();
-        let parties = || self.known.keys().map(|(other, _)| other.party());
-        let crowd = match parties().filter(|it| *it == mine).count() {
-            KEPT_OF_A_PARTY.. => Some(mine),
-            _ if self.known.len() >= KEPT => party::largest(parties()),
-            _ => None,
-        };
-        if let Some(crowd) = crowd {
-            self.known.retain(|(other, _), _| other.party() != crowd);
-        }
+    /// This job is the first of this user's to use the stack. A user, or a pod, that makes versions up loses its own
+    /// results: its next job tries again.
+    fn is_tried(&mut self, whose: &Tenant, software: &str, job: &str) {
+        forget_oldest_of(&mut self.first_uses, whose);
+        self.first_uses.push(FirstUse {
+            whose: whose.clone(),
+            software: software.to_owned(),
+            known: Known::Tried {
+                job: job.to_owned(),
+            },
+        });
+        party::make_room(&mut self.first_uses, KEPT);
     }
 
     /// The profiler did harm to a job of this user. Returns for whom it is off now, if that is new.
@@ -304,16 +357,17 @@ impl Profilers {
         reason: &str,
         unix_seconds: f64,
     ) -> Option<&ProfilerOff> {
-        self.known.remove(&(whose.clone(), software.to_owned()));
+        self.first_uses.retain(|it| !it.is_of(whose, software));
         self.no_longer_good(whose, software);
         let known = self.off.iter().position(|off| off.software == software);
-        let at = match known {
+        let off = match known {
             Some(at) => {
+                // Also where others have turned it off for everybody: their word may be dropped before his.
                 let off = self.off.get_mut(at)?;
-                if off.is_for_all() || !off.tell(whose) {
+                if off.is_by_nobody() || !off.tell(whose) {
                     return None;
                 }
-                at
+                self.off.remove(at)
             }
             None => {
                 forget_oldest_of(&mut self.off, whose);
@@ -321,22 +375,22 @@ impl Profilers {
                     software: software.to_owned(),
                     reason: shortened(reason),
                     unix_seconds,
-                    uids: BTreeSet::new(),
-                    pods: BTreeSet::new(),
+                    uids: Vec::new(),
+                    pods: Vec::new(),
                 };
                 off.tell(whose);
-                self.off.push(off);
-                party::make_room(&mut self.off, KEPT);
-                self.off.iter().position(|off| off.software == software)?
+                off
             }
         };
-        self.off.get(at)
+        self.off.push(off);
+        party::make_room(&mut self.off, KEPT);
+        self.off.last()
     }
 
     fn no_longer_good(&mut self, whose: &Tenant, software: &str) {
         for good in &mut self.good {
             if good.software == software {
-                good.tenants.remove(whose);
+                good.tenants.retain(|it| it != whose);
             }
         }
         self.good
@@ -348,22 +402,30 @@ impl Profilers {
         if self.off_for(whose, software).is_some() {
             return false;
         }
-        match self.good.iter_mut().find(|it| it.software == software) {
-            Some(good) => {
+        let known = self.good.iter().position(|it| it.software == software);
+        let good = match known {
+            Some(at) => {
+                let Some(good) = self.good.get_mut(at) else {
+                    return false;
+                };
                 good.unix_seconds = unix_seconds;
-                add_among(&mut good.tenants, whose)
+                if !add_among(&mut good.tenants, whose.clone()) {
+                    return false;
+                }
+                self.good.remove(at)
             }
             None => {
                 forget_oldest_of(&mut self.good, whose);
-                self.keep_good(ProfilerGood {
+                ProfilerGood {
                     software: software.to_owned(),
                     unix_seconds,
-                    tenants: BTreeSet::from([whose.clone()]),
+                    tenants: vec![whose.clone()],
                     imported: false,
-                });
-                true
+                }
             }
-        }
+        };
+        self.keep_good(good);
+        true
     }
 
     fn keep_good(&mut self, good: ProfilerGood) {
@@ -382,8 +444,8 @@ impl Profilers {
                 software: it.software.clone(),
                 reason: shortened(&it.reason),
                 unix_seconds,
-                uids: BTreeSet::new(),
-                pods: BTreeSet::new(),
+                uids: Vec::new(),
+                pods: Vec::new(),
             });
             off += 1;
         }
@@ -430,17 +492,17 @@ impl Profilers {
 
     /// The first job to use it ran as before. Other jobs can't say so.
     fn passed(&mut self, whose: &Tenant, software: &str, job: &str) {
-        if let Some(known) = self.known.get_mut(&(whose.clone(), software.to_owned()))
-            && matches!(known, Known::Tried { job: first } if first == job)
+        let mut first_uses = self.first_uses.iter_mut();
+        if let Some(it) = first_uses.find(|it| it.is_of(whose, software))
+            && it.is_tried_by(job)
         {
-            *known = Known::Safe;
+            it.known = Known::Safe;
         }
     }
 
     /// A job has ended: a profiler without a result is tried by the next job.
     pub(crate) fn ended(&mut self, job: &str) {
-        self.known
-            .retain(|_, known| !matches!(known, Known::Tried { job: first } if first == job));
+        self.first_uses.retain(|it| !it.is_tried_by(job));
     }
 }
 
@@ -577,19 +639,22 @@ impl<S: Store> Core<S> {
 }
 
 #[cfg(test)]
+mod ages;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::hooks::cgroup::Home;
 
-    const STACK: &str = "torch 2.9.1, cuda 12.8, cupti 12.8.90";
+    pub(super) const STACK: &str = "torch 2.9.1, cuda 12.8, cupti 12.8.90";
     const ALICE: u32 = 1000;
     const BOB: u32 = 1001;
 
-    fn pod(number: u32) -> Tenant {
+    pub(super) fn pod(number: u32) -> Tenant {
         user_of_pod(0, number)
     }
 
-    fn user_of_pod(uid: u32, number: u32) -> Tenant {
+    pub(super) fn user_of_pod(uid: u32, number: u32) -> Tenant {
         let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
         Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
     }
@@ -713,14 +778,14 @@ mod tests {
             profilers.turn_off(&ALICE.into(), &software, &"x".repeat(5000), 0.0);
             profilers.tell(&ALICE.into(), &format!("rocm {number}"), "a");
         }
-        assert!(profilers.off.len() <= KEPT_OF_A_PARTY + 1 && profilers.known.len() <= KEPT);
+        assert!(profilers.off.len() <= KEPT_OF_A_PARTY + 1 && profilers.first_uses.len() <= KEPT);
         assert!(profilers.off.iter().all(|off| off.reason.len() <= LONGEST));
         assert_eq!(profilers.tell(&BOB.into(), STACK, "b").0, Profiling::Off);
         for uid in 1..1000 {
             profilers.tell(&uid.into(), "made up", "a");
             profilers.turn_off(&uid.into(), &format!("torch {uid}"), "", 0.0);
         }
-        assert!(profilers.off.len() <= KEPT && profilers.known.len() <= KEPT);
+        assert!(profilers.off.len() <= KEPT && profilers.first_uses.len() <= KEPT);
     }
 
     #[test]
@@ -789,7 +854,7 @@ mod tests {
         }
         assert_eq!(profilers.off.len(), KEPT_OF_A_PARTY + 2);
         assert_eq!(profilers.good.len(), KEPT_OF_A_PARTY + 1);
-        assert!(profilers.known.len() <= KEPT_OF_A_PARTY);
+        assert!(profilers.first_uses.len() <= KEPT_OF_A_PARTY);
         for stack in [STACK, "hangs GPUs"] {
             assert_eq!(profilers.tell(&BOB.into(), stack, "b").0, Profiling::Off);
         }

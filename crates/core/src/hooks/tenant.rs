@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::hooks::Hooks;
 use crate::hooks::cgroup::Home;
 use crate::hooks::owners::Owners;
-use crate::hooks::party::Party;
+use crate::hooks::party::{Party, Told};
 use crate::job::Job;
 
 /// A user or a pod whose jobs are treated together.
@@ -50,6 +50,17 @@ impl From<u32> for Tenant {
     /// A user of the node's own.
     fn from(uid: u32) -> Self {
         Self::of(uid, None)
+    }
+}
+
+/// One of those who have told something.
+impl Told for Tenant {
+    fn parties(&self) -> Vec<Party> {
+        vec![self.party()]
+    }
+
+    fn forget(&mut self, _party: &Party) -> bool {
+        true
     }
 }
 

@@ -268,6 +268,34 @@ fn no_tenant_is_told_of_another_ones_and_all_outlive_the_file() {
     }
 }
 
+/// Kubelets name pods at random, so a name says nothing of a pod's age.
+#[test]
+fn of_200_pods_in_turn_the_latest_64_find_what_they_have_learned() {
+    let of = |tenant: Tenant| Key {
+        tenant,
+        ..key(&["a", "b", "c"])
+    };
+    let random_pod = |number: u32| pod(number.wrapping_mul(0x9E37_79B1));
+    let caps = [Watts(600.0), Watts(650.0), Watts(750.0)];
+    let mut learned = Learned::default();
+    for number in 0..200 {
+        assert!(learned.remember(of(random_pod(number)), &caps, POLICY, NOW));
+        (learned, _) = Learned::load(&saved(&learned));
+    }
+    for number in 0..200 {
+        let hint = learned.recall(&of(random_pod(number)), POLICY, NOW);
+        assert_eq!(hint.is_some(), number >= 200 - 64, "{number}");
+    }
+    // Nor do 64 users leave a pod that comes after them without what it has learned.
+    for uid in 0..64 {
+        assert!(learned.remember(of(Tenant::from(uid)), &caps, POLICY, NOW));
+    }
+    for number in [0, u32::MAX] {
+        assert!(learned.remember(of(pod(number)), &caps, POLICY, NOW));
+        assert!(learned.recall(&of(pod(number)), POLICY, NOW).is_some());
+    }
+}
+
 #[test]
 fn what_an_earlier_version_has_learned_is_the_node_s_own_users() {
     let text = String::from_utf8(saved(&learned())).unwrap();
