@@ -1,6 +1,6 @@
-//! Planned clocks. A job's GPUs hold what its planned clocks need, as far as the job's own watts go: those that its GPUs
-//! have in a plan in which no clocks count, and those that this plan leaves over of the job's share. So the clocks of
-//! one job can't take a watt from a GPU of another, whatever that makes room for.
+//! Planned clocks. A job's GPUs hold what its planned clocks need, as far as the job's own watts go: those that its
+//! GPUs have in a plan in which no clocks count, and those that this plan leaves over of the job's share. So the
+//! clocks of one job can't take a watt from a GPU of another, whatever that makes room for.
 
 use litd_policies::{Limits, to_the_microwatt};
 use litd_units::Watts;

@@ -161,8 +161,8 @@ fn clocks_cost_no_neighbour_what_a_gpu_without_an_answer_may_hold() {
 /// Any node, caps that somebody sets on it by hand, one after the other, and the GPUs with planned clocks.
 type Deal = (Rented, Vec<(usize, f64)>, Vec<usize>);
 
-/// GPUs of jobs 0 and 1 may have clocks. On those no cap is set by hand: whether that is the cap to restore from then on, or a
-/// foreign one, depends on what litd has made of the one before. GPUs of number 3 are nobody's.
+/// GPUs of jobs 0 and 1 may have clocks. On those no cap is set by hand: whether that is the cap to restore from then
+/// on, or a foreign one, depends on what litd has made of the one before. GPUs of number 3 are nobody's.
 fn deals() -> impl Strategy<Value = Deal> {
     let gpus = prop::collection::vec((200..=750_u32, 0..4_usize, any::<bool>()), 2..7);
     let policies = [Policy::Observe, Policy::GpuRed, Policy::GpuRealloc];
