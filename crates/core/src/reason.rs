@@ -78,6 +78,11 @@ impl<S: Store> Core<S> {
                 "a trial or a hold-out: the cap found, or a step from it to the balanced cap"
                     .to_owned()
             }),
+            Why::Clocks(job) => Reason {
+                job: view.jobs.get(job).map(|job| job.name.clone()),
+                text: "kept up for its planned clocks, as far as the watts of its job go"
+                    .to_owned(),
+            },
             Why::Room(Some(job)) => self.reason_of(view, job, |why| {
                 format!("makes room within the budget; {why}")
             }),

@@ -9,17 +9,15 @@ use crate::devices::standing::{Standing, Theirs};
 use crate::job::Job;
 use crate::job::shares::Shares;
 use crate::plan::{
-    Account, Demand, DeviceView, Doing, FailedView, KnownView, Owner, RangeView, UndoView, View,
-    kept,
+    Account, Demand, DeviceView, Doing, FailedView, JobView, KnownView, Owner, RangeView, UndoView,
+    View,
 };
 use crate::store::Store;
 
 impl<S: Store> Core<S> {
     /// The present view.
     pub(crate) fn view(&self) -> View {
-        let mut devices = self.device_views();
         let shares = self.shares();
-        self.keep_within_shares(&mut devices, &shares);
         View {
             doing: self.doing(),
             set_budget: self.set_budget(),
@@ -27,8 +25,9 @@ impl<S: Store> Core<S> {
             rises_stopped: self.raises_stopped(),
             undo_waits: !self.targets.wait_is_over(self.now()),
             sockets_lend: self.jobs.values().any(|job| !job.control.cpus().is_empty()),
-            demands: self.demands(&devices, &shares),
-            devices,
+            devices: self.device_views(),
+            demands: self.demands(&shares),
+            jobs: self.job_views(&shares),
         }
     }
 
@@ -45,18 +44,17 @@ impl<S: Store> Core<S> {
     }
 
     /// The demands of all jobs. None counts once litd leaves.
-    fn demands(&self, devices: &[DeviceView], shares: &Shares) -> Vec<Demand> {
+    fn demands(&self, shares: &Shares) -> Vec<Demand> {
         let jobs = self.jobs.values().filter(|_| !self.authority.is_leaving());
-        jobs.filter_map(|job| self.demand(job, devices, shares.of(job)))
+        jobs.filter_map(|job| self.demand(job, shares.of(job)))
             .collect()
     }
 
-    fn demand(&self, job: &Job, devices: &[DeviceView], share: Watts) -> Option<Demand> {
+    fn demand(&self, job: &Job, share: Watts) -> Option<Demand> {
         let caps = job.control.ask()?;
         let own = job.devices();
-        let Some(instead) = self.instead(job, devices) else {
-            let caps = kept(devices, &own, caps, share);
-            return Some(Demand::steered(&job.name, own, share, &caps));
+        let Some(instead) = self.instead(job) else {
+            return Some(Demand::steered(&job.name, own, share, caps));
         };
         let aim = instead.aim;
         let caps = aim.map(|(devices, caps)| devices.into_iter().zip(caps.to_watts()).collect());
@@ -70,43 +68,22 @@ impl<S: Store> Core<S> {
         })
     }
 
+    /// All jobs. None has clocks once litd leaves.
+    fn job_views(&self, shares: &Shares) -> Vec<JobView> {
+        let jobs = self.jobs.values().filter(|_| !self.authority.is_leaving());
+        let view = |job: &Job| JobView {
+            name: job.name.clone(),
+            gpus: job.gpus().collect(),
+            most: job.control.for_gpus().max(shares.of(job)),
+        };
+        jobs.map(view).collect()
+    }
+
     fn device_views(&self) -> Vec<DeviceView> {
         let units = self.devices.iter();
         units
             .map(|(device, unit)| self.device_view(device, unit))
             .collect()
-    }
-
-    /// Keeps the power of planned clocks within their job's share of a budget: beyond that it would be taken from
-    /// other users' GPUs, and anybody with a GPU may ask for any clock.
-    fn keep_within_shares(&self, devices: &mut [DeviceView], shares: &Shares) {
-        if self.set_budget().is_none() {
-            return;
-        }
-        let missing = missing_each(devices, shares);
-        for job in self.jobs.values() {
-            let (mut floors, mut raised) = (Watts::ZERO, Watts::ZERO);
-            let mut left = shares.of(job);
-            for view in job.gpus().filter_map(|device| devices.get(device)) {
-                floors += view.limits.floor;
-                raised += view.planned_floor - view.limits.floor;
-                if view.may_move() {
-                    left -= missing;
-                }
-            }
-            left -= floors;
-            if raised <= left || raised <= Watts::ZERO {
-                continue;
-            }
-            let part = (left / raised).clamp(0.0, 1.0);
-            for device in job.gpus() {
-                if let Some(view) = devices.get_mut(device) {
-                    let own = view.limits;
-                    let floor = own.floor + (view.planned_floor - own.floor) * part;
-                    view.planned_floor = own.floor.max(floor.cut_to(own.resolution));
-                }
-            }
-        }
     }
 
     pub(crate) fn device_view(&self, device: usize, unit: &Unit) -> DeviceView {
@@ -126,7 +103,7 @@ impl<S: Store> Core<S> {
                 is_overdue: unit.answering.is_overdue(),
             },
             limits: unit.limits(&self.config.caps),
-            planned_floor: self.keeps(device, unit).floor,
+            planned_floor: self.keeps(device, unit),
             undo: UndoView {
                 back: unit.back(),
                 by_hand: unit.by_hand.asked(),
@@ -180,18 +157,4 @@ impl<S: Store> Core<S> {
             Standing::Released(let_go) => Owner::Released(self.let_go_view(device, unit, let_go)),
         }
     }
-}
-
-/// The watts that each GPU that litd may move gives up because others hold more than their parts and can't be lowered
-/// (foreign and faulty ones, for example): all give as much, whatever clocks are planned.
-fn missing_each(devices: &[DeviceView], shares: &Shares) -> Watts {
-    let gpus = || devices.iter().enumerate().filter(|(_, view)| view.is_gpu);
-    let beyond = gpus()
-        .filter(|(_, view)| !view.may_move())
-        .map(|(device, view)| {
-            let part = shares.part(device).unwrap_or(Watts::ZERO);
-            (view.account.most - part).max(Watts::ZERO)
-        });
-    let movable = gpus().filter(|(_, view)| view.may_move()).count();
-    beyond.sum::<Watts>() / movable.max(1) as f64
 }

@@ -20,7 +20,7 @@
 //! lock may be its users'. It stays in the journal until litd takes it back, stops or starts anew.
 //!
 //! No cap is set below the power that the clocks of a plan need (see `planned`), unless the cap found is restored, or
-//! the budget leaves less to all.
+//! the job has not the watts for that: other jobs' GPUs pay nothing for its clocks (`plan/clocks.rs`).
 
 pub(crate) mod locking;
 pub(crate) mod planned;
@@ -28,9 +28,8 @@ pub(crate) mod planned;
 use std::collections::BTreeMap;
 
 use litd_api::{EventKind, Mode, PlanStatus};
-use litd_policies::Limits;
 use litd_power::{ClockRange, Operation, PowerError};
-use litd_units::{Hertz, Nanos};
+use litd_units::{Hertz, Nanos, Watts};
 
 use crate::clocks::locking::Locking;
 use crate::clocks::planned::{Look, Needs, Planned};
@@ -43,6 +42,7 @@ use crate::journal::{Lock as Journaled, Locked};
 use crate::rate::Bucket;
 use crate::record::Note;
 use crate::store::Store;
+use crate::trial::Lab;
 use crate::undo::LATE;
 
 /// A failed lock, or a failed unlock, is tried again after so long.
@@ -619,31 +619,29 @@ impl<S: Store> Core<S> {
         }
     }
 
-    /// The limits of a device's cap: the floor is the lowest cap at which the device can hold its planned clock.
-    /// A device that holds less already is not raised by this; only the law, or falling temperature, raises it.
-    /// While litd only observes, nothing above the cap found is kept. A job with missing ranks has no share of a
-    /// budget, so it keeps nothing. Neither does one that opts out: any user may say so of a job, and the GPUs of
-    /// all others would pay for its watts. Its GPU counts as an idle one.
-    pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Limits {
+    /// The lowest cap at which a device can hold its planned clocks, out of what it may hold now: a device that holds
+    /// less already is not raised by this; only the law, or falling temperature, raises it. Where no loop moves its
+    /// cap nothing above the cap found is kept. A job with missing ranks keeps nothing. Neither does one that opts
+    /// out: its GPU counts as an idle one.
+    pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Watts {
         let own = unit.limits(&self.config.caps);
-        let held = self.writer.account().most_of(device).min(own.ceiling);
-        let held = match (self.steers(), unit.base()) {
-            (false, Some(base)) => held.min(base),
-            _ => held,
-        };
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));
-        let is_whole = job.is_some_and(|job| job.ranks.is_whole());
-        let floor = match unit.clocks.planned.needs(self.now()) {
-            _ if unit.usage.has_opted_out() => return own,
-            Needs::Cap(cap) if is_whole => cap.min(held),
-            Needs::Unknown if is_whole => held,
-            _ => return own,
+        let job = job.filter(|job| job.ranks.is_whole() && !unit.usage.has_opted_out());
+        let Some(job) = job else { return own.floor };
+        let held = self.writer.account().most_of(device).min(own.ceiling);
+        let is_found = !matches!(job.trial.lab, None | Some(Lab::Balanced));
+        let follows_loop = self.steers() && job.control.ask().is_some() && !is_found;
+        let held = match unit.base().filter(|_| !follows_loop) {
+            Some(base) => held.min(base),
+            None => held,
         };
-        Limits {
-            // Down to one driver unit less, where the held cap is not a whole number of units.
-            floor: own.floor.max(floor.cut_to(own.resolution)),
-            ..own
-        }
+        let cap = match unit.clocks.planned.needs(self.now()) {
+            Needs::Cap(cap) => cap.min(held),
+            Needs::Unknown => held,
+            Needs::Nothing => own.floor,
+        };
+        // Down to one driver unit less, where the held cap is not a whole number of units.
+        own.floor.max(cap.cut_to(own.resolution))
     }
 
     /// Measurements of the plan that a device follows.

@@ -93,6 +93,15 @@ impl JobLoop {
         }
     }
 
+    /// The most that the caps that it asks for leave to the job's GPUs; nothing while it asks for none.
+    pub fn for_gpus(&self) -> Watts {
+        self.ask().map_or(Watts::ZERO, |caps| {
+            let gpus = caps.len().saturating_sub(self.cpus().len());
+            let cpus: Watts = caps.to_watts().into_iter().skip(gpus).sum();
+            caps.budget() - cpus
+        })
+    }
+
     /// Why the job has no plan under the policy that was asked for.
     pub fn no_plan(&self) -> Option<&PlanError> {
         self.no_plan.as_ref()

@@ -27,11 +27,6 @@ impl Shares {
         self.of_gpus(job.gpus())
     }
 
-    /// The watts of a GPU while no job runs.
-    pub fn part(&self, device: usize) -> Option<Watts> {
-        self.parts.get(&device).copied()
-    }
-
     fn of_gpus(&self, gpus: impl Iterator<Item = usize>) -> Watts {
         let own = gpus.filter_map(|device| self.parts.get(&device).copied());
         let own: Vec<Watts> = own.collect();

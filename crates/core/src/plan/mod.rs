@@ -2,10 +2,12 @@
 //! total, so that it can be tried on any possible view.
 //!
 //! - [`view`]: the input;
-//! - [`share`]: caps nearest to the wanted ones, within limits, the power of planned clocks, and a budget;
+//! - [`share`]: caps nearest to the wanted ones, within limits and a budget;
 //! - [`room`]: where devices hold, or may hold, more than was planned for, the others make room;
+//! - [`clocks`]: what a job's planned clocks need, out of what the job has by then;
 //! - [`targets`]: the last plan, and how far devices that rise to it may have come.
 
+mod clocks;
 mod room;
 mod share;
 mod targets;
@@ -16,11 +18,11 @@ mod why;
 use litd_policies::{Actuator, Limits, Rises, to_the_microwatt};
 use litd_units::Watts;
 
-pub(crate) use share::{kept, project};
+pub(crate) use share::project;
 pub(crate) use targets::Targets;
 pub(crate) use view::{
-    Account, Demand, DeviceView, Doing, FailedView, KnownView, LeftGoal, LeftView, LetGoView,
-    Owner, RangeView, UndoView, View, socket_part,
+    Account, Demand, DeviceView, Doing, FailedView, JobView, KnownView, LeftGoal, LeftView,
+    LetGoView, Owner, RangeView, UndoView, View, socket_part,
 };
 pub(crate) use why::Why;
 
@@ -195,7 +197,8 @@ impl<'v> Draft<'v> {
         self.leave_others();
         self.aim_failed();
         self.leave_without_room();
-        self.make_room();
+        let over = self.make_room();
+        self.keep_clocks(over);
         self.raise_no_closed();
         self.raise_in_full();
         self.hold_while_stopped(&steered);
@@ -252,7 +255,7 @@ impl<'v> Draft<'v> {
             }
             gpus.push(device);
             found.push(cap);
-            // Planned clocks are no reason to hold more than the cap to restore.
+            // No GPU holds more than the cap to restore.
             limits.push(Limits {
                 ceiling: unit.limits.ceiling.min(cap),
                 ..unit.limits
@@ -265,7 +268,7 @@ impl<'v> Draft<'v> {
             None => whole,
         };
         if whole > left + DUST {
-            let caps = share::project_kept(&self.view.devices, &gpus, &limits, left, &found);
+            let caps = project(&limits, left, &found);
             let Some(caps) = caps else { return };
             found = caps.to_watts();
         }

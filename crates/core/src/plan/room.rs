@@ -3,13 +3,14 @@
 use litd_policies::{CapVector, to_the_microwatt};
 use litd_units::Watts;
 
-use super::share::project_kept;
+use super::share::project;
 use super::view::DeviceView;
 use super::{Aim, DUST, Draft, Why};
 
 impl Draft<'_> {
-    /// GPUs make room for GPUs, and CPU sockets only where their watts are lent anyway.
-    pub(super) fn make_room(&mut self) {
+    /// GPUs make room for GPUs, and CPU sockets only where their watts are lent anyway. Returns the watts that are left
+    /// over.
+    pub(super) fn make_room(&mut self) -> Watts {
         let lands = self.view.devices.iter().any(|unit| unit.late.is_some());
         if self.view.leaves() {
             // Caps that litd leaves behind lend no watts, and CPU sockets get theirs back, whatever GPUs hold.
@@ -18,38 +19,39 @@ impl Draft<'_> {
                 self.squeeze_gpus(|unit| unit.late.is_none());
             }
             self.budget = self.left_behind();
-            return;
+            return Watts::ZERO;
         }
-        self.squeeze_all(|_| true);
+        let mut over = self.squeeze_all(|_| true);
         let is_distrusted = |unit: &DeviceView| unit.failed().is_some_and(|it| it.was_unread);
         if self.view.gpus().any(|(_, unit)| is_distrusted(unit)) {
             // A distrusted GPU is lowered as far as needed, and the others besides to what it leaves them if it
             // falls silent again.
-            self.squeeze_all(|unit| !is_distrusted(unit));
+            over = over.min(self.squeeze_all(|unit| !is_distrusted(unit)));
         }
         if lands {
             // A GPU with a late write is lowered as any other, and the others besides to what it leaves them
             // should that write raise it.
-            self.squeeze_all(|unit| unit.late.is_none() && !is_distrusted(unit));
+            let is_sure = |unit: &DeviceView| unit.late.is_none() && !is_distrusted(unit);
+            over = over.min(self.squeeze_all(is_sure));
         }
+        over
     }
 
-    fn squeeze_all(&mut self, moves: impl Fn(&DeviceView) -> bool) {
-        if !self.view.sockets_lend {
-            self.squeeze_gpus(&moves);
-        }
+    fn squeeze_all(&mut self, moves: impl Fn(&DeviceView) -> bool) -> Watts {
+        let gpus = (!self.view.sockets_lend).then(|| self.squeeze_gpus(&moves));
         let whole = to_the_microwatt(self.budget).unwrap_or(Watts::ZERO);
         // The budget is the GPUs': CPU sockets that lend nothing are not lowered for one that GPUs can't keep.
         let lends = self.view.sockets_lend;
-        self.squeeze(
+        let all = self.squeeze(
             whole,
             |_| true,
             |unit| (unit.is_gpu || lends) && moves(unit),
         );
+        gpus.map_or(all, |gpus| gpus.min(all))
     }
 
-    fn squeeze_gpus(&mut self, moves: impl Fn(&DeviceView) -> bool) {
-        self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, moves);
+    fn squeeze_gpus(&mut self, moves: impl Fn(&DeviceView) -> bool) -> Watts {
+        self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, moves)
     }
 
     /// The budget of all devices together once litd has left. CPU sockets get their watts back even where GPUs
@@ -67,13 +69,13 @@ impl Draft<'_> {
         gpus + cpus.sum()
     }
 
-    /// The movable ones of these devices share what the others leave of a budget.
+    /// The movable ones of these devices share what the others leave of a budget. Returns what is left over.
     fn squeeze(
         &mut self,
         budget: Watts,
         counts: impl Fn(&DeviceView) -> bool,
         moves: impl Fn(&DeviceView) -> bool,
-    ) {
+    ) -> Watts {
         let mut fixed = Watts::ZERO;
         let mut devices = Vec::new();
         let mut limits = Vec::new();
@@ -96,17 +98,17 @@ impl Draft<'_> {
         let left = budget - fixed;
         // Sums of the same caps in another order may differ by less than any driver's unit.
         if sum <= left + DUST {
-            return;
+            return (left - sum).max(Watts::ZERO);
         }
         self.failed_give_first(&devices, &mut wanted, sum - left);
         let floors: Watts = limits.iter().map(|own| own.floor).sum();
         let caps = if floors > left + DUST {
             self.squeeze_below_floors(&mut devices, &mut wanted, left)
         } else {
-            project_kept(&self.view.devices, &devices, &limits, left, &wanted)
+            project(&limits, left, &wanted)
         };
-        let Some(caps) = caps else { return };
-        for (device, cap) in devices.into_iter().zip(caps.to_watts()) {
+        let caps = caps.iter().flat_map(CapVector::to_watts);
+        for (device, cap) in devices.into_iter().zip(caps) {
             if let Some(aim) = self.aims.get_mut(device) {
                 let before = std::mem::replace(&mut aim.target, to_the_microwatt(cap));
                 if aim.target < before || before.is_none() {
@@ -114,6 +116,7 @@ impl Draft<'_> {
                 }
             }
         }
+        Watts::ZERO
     }
 
     /// Where not even the floors leave room, devices with caps found below their floors are restored to those. The
@@ -140,7 +143,7 @@ impl Draft<'_> {
                 }
             }
         }
-        project_kept(&self.view.devices, devices, &limits, left, wanted)
+        project(&limits, left, wanted)
     }
 
     /// Failed GPUs give up watts first, down to an equal share of the budget: until they are steered again they

@@ -157,6 +157,7 @@ pub(super) fn view(doing: Doing, budget: Option<f64>, devices: Vec<DeviceView>) 
         sockets_lend: false,
         devices,
         demands: Vec::new(),
+        jobs: Vec::new(),
     }
 }
 
@@ -184,13 +185,16 @@ fn any_gpu() -> impl Strategy<Value = DeviceView> {
     })
 }
 
-/// A node that moves caps: perhaps within a budget, perhaps for a job on the first of its GPUs.
+/// A node that moves caps: perhaps within a budget, perhaps for a job on the first of its GPUs. A second job has the
+/// last GPU.
 fn any_view() -> impl Strategy<Value = View> {
     let gpus = prop::collection::vec(any_gpu(), 1..9);
     let asked = prop::collection::vec(FLOOR..=CEILING, 8);
+    let planned = prop::collection::vec(prop::option::of(0.0..=1.0), 8);
     let budget = prop::option::of(0.0..=1.0);
     let stopped = prop::bool::weighted(0.2);
-    (gpus, asked, 0..9_usize, budget, stopped).prop_map(|(gpus, asked, ranks, share, stopped)| {
+    let deal = (gpus, asked, planned, 0..9_usize, budget, stopped);
+    deal.prop_map(|(gpus, asked, planned, ranks, share, stopped)| {
         let count = gpus.len();
         let budget = share.map(|share: f64| {
             let floors = FLOOR * count as f64;
@@ -200,8 +204,26 @@ fn any_view() -> impl Strategy<Value = View> {
         let ours =
             |&device: &usize| view.devices[device].is_ours() && view.devices[device].known.is_read;
         let devices: Vec<usize> = (0..count.min(ranks)).filter(ours).collect();
-        if !devices.is_empty() {
-            let share = view.managed_budget * (devices.len() as f64 / count as f64);
+        let part = |gpus: &[usize]| view.managed_budget * (gpus.len() as f64 / count as f64);
+        view.jobs = [devices.clone(), (count.min(ranks)..count).take(2).collect()]
+            .into_iter()
+            .map(|gpus| JobView {
+                name: "train".to_owned(),
+                most: part(&gpus),
+                gpus,
+            })
+            .collect();
+        for (unit, planned) in view.devices.iter_mut().zip(planned) {
+            let most = unit.account.most - unit.limits.floor;
+            let planned = unit.limits.floor + most.max(Watts::ZERO) * planned.unwrap_or(0.0);
+            unit.planned_floor = unit.limits.floor.max(planned.cut_to(Watts(1.0)));
+        }
+        if let Some(share) = view
+            .jobs
+            .first()
+            .map(|job| job.most)
+            .filter(|_| !devices.is_empty())
+        {
             let wanted: Vec<Watts> = asked
                 .iter()
                 .take(devices.len())
@@ -254,6 +276,7 @@ proptest! {
                 unit.account.held = Some(target);
                 (unit.account.most, unit.account.counts) = (target, target);
                 unit.counts_with = target;
+                unit.planned_floor = unit.planned_floor.min(target.max(unit.limits.floor));
             }
         }
         let after = plan(&view);
@@ -261,6 +284,36 @@ proptest! {
             let holds = unit.account.held;
             let next = after.aims[at].target.or(holds);
             prop_assert_eq!(next, before.aims[at].target.or(holds), "device {}", at);
+        }
+    }
+
+    /// Planned clocks change the targets of their own job's GPUs only, and those hold no less for them together.
+    #[test]
+    fn clocks_are_paid_for_by_their_own_job(view in any_view()) {
+        let mut without = view.clone();
+        for unit in &mut without.devices {
+            unit.planned_floor = unit.limits.floor;
+        }
+        let (with, without) = (plan(&view), plan(&without));
+        let mut others: Vec<usize> = (0..view.devices.len()).collect();
+        for job in &view.jobs {
+            let needs = |&device: &usize| {
+                let unit = &view.devices[device];
+                unit.planned_floor > unit.limits.floor
+            };
+            if job.gpus.iter().any(needs) {
+                others.retain(|device| !job.gpus.contains(device));
+                let of = |plan: &Plan| {
+                    let targets = job.gpus.iter().filter_map(|&device| plan.aims[device].target);
+                    targets.sum::<Watts>()
+                };
+                let units = Watts(job.gpus.len() as f64);
+                let stays = view.rises_stopped.is_some();
+                prop_assert!(stays || of(&with) >= of(&without) - units, "{with:?} {without:?}");
+            }
+        }
+        for device in others {
+            prop_assert_eq!(with.aims[device], without.aims[device], "device {}", device);
         }
     }
 
@@ -290,6 +343,10 @@ proptest! {
                 Why::Loop(job) | Why::Trial(job) => aim.target == wants(job),
                 Why::Room(Some(job)) => aim.target < wants(job),
                 Why::Share | Why::Room(None) => aim.target < unit.undo.base() && view.set_budget.is_some(),
+                Why::Clocks(job) => {
+                    let is_kept = aim.target <= Some(unit.planned_floor);
+                    is_kept && view.jobs[job].gpus.contains(&device)
+                }
                 Why::HasFailed => unit.failed().is_some() && !unit.would_rise(aim.target),
                 Why::Theirs => aim.target.is_none() && unit.is_theirs(),
                 Why::Unread => aim.target.is_none() && !unit.known.is_read,
@@ -368,4 +425,32 @@ fn what_litd_leaves_behind_is_the_safe_budget() {
     assert_eq!(targets, [Some(Watts(400.0)), Some(Watts(400.0)), None]);
     // The device is left as it is, whatever failed writes may still do.
     assert!(plan.aims.iter().all(|aim| aim.rises != Rises::Surely));
+}
+
+/// Two GPUs of a job, a third of somebody else, and a foreign cap for which they pay.
+#[test]
+fn a_job_keeps_its_clocks_out_of_what_it_has_itself() {
+    let caps = |planned: [f64; 2], asks: f64| {
+        let mut devices = vec![gpu(500.0), gpu(500.0), gpu(500.0), theirs(700.0)];
+        for (unit, planned) in devices.iter_mut().zip(planned) {
+            unit.planned_floor = Watts(planned);
+        }
+        let mut view = view(Doing::Moving, Some(2050.0), devices);
+        let (gpus, most) = (vec![0, 1], Watts(1025.0));
+        let caps = project(&[gpu(500.0).limits; 2], most, &[Watts(asks); 2]).unwrap();
+        view.demands = vec![Demand::steered("train", gpus.clone(), most, &caps)];
+        let name = "train".to_owned();
+        view.jobs = vec![JobView { name, gpus, most }];
+        let plan = plan(&view);
+        let is_kept = |aim: &&Aim| matches!(aim.why, Why::Clocks(0));
+        let targets = plan.aims.iter().filter_map(|aim| Some(aim.target?.0));
+        (targets.collect(), plan.aims.iter().filter(is_kept).count())
+    };
+    assert_eq!(caps([300.0, 300.0], 500.0), (vec![446.0, 446.0, 458.0], 0));
+    assert_eq!(caps([500.0, 300.0], 500.0), (vec![500.0, 392.0, 458.0], 1));
+    // Both need more than there is: each gets the same part of its need.
+    assert_eq!(caps([500.0, 500.0], 500.0), (vec![446.0, 446.0, 458.0], 0));
+    assert_eq!(caps([600.0, 400.0], 500.0), (vec![518.0, 374.0, 458.0], 1));
+    // Its loop leaves watts of its share unused: of those it keeps what the foreign cap does not take.
+    assert_eq!(caps([500.0, 300.0], 350.0), (vec![500.0, 338.0, 512.0], 1));
 }

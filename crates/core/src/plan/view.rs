@@ -25,6 +25,8 @@ pub(crate) struct View {
     pub devices: Vec<DeviceView>,
     /// Demands of all jobs, in the order of their names.
     pub demands: Vec<Demand>,
+    /// All jobs, whether they are steered or not.
+    pub jobs: Vec<JobView>,
 }
 
 /// litd's present activity.
@@ -251,7 +253,7 @@ pub(crate) struct DeviceView {
     pub known: KnownView,
     /// Limits of the caps that litd may set.
     pub limits: Limits,
-    /// The lowest cap within those that planned clocks allow.
+    /// The lowest cap within those that planned clocks allow: no more than the GPU may hold now.
     pub planned_floor: Watts,
     pub undo: UndoView,
     pub account: Account,
@@ -446,4 +448,15 @@ impl Demand {
             caps,
         }
     }
+}
+
+/// A job, as the plan sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct JobView {
+    /// The job's name.
+    pub name: String,
+    /// The job's GPUs.
+    pub gpus: Vec<usize>,
+    /// The most that those may hold together: the job's share of the GPUs' budget, and what its CPU sockets lend.
+    pub most: Watts,
 }

@@ -1,6 +1,7 @@
 //! Reasons for devices' targets.
 
-/// The reason for an [`Aim`](super::Aim). Jobs are named by their place among the view's demands.
+/// The reason for an [`Aim`](super::Aim). Jobs are named by their place among the view's demands; for
+/// `Clocks`, among its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Why {
     /// Left alone: devices that answer are still being read.
@@ -26,6 +27,8 @@ pub(crate) enum Why {
     Trial(usize),
     /// No loop moves the device, and the budget leaves it this.
     Share,
+    /// A job's planned clocks need it.
+    Clocks(usize),
     /// The device makes room within the budget; the job's loop, if there is one, asks for more.
     Room(Option<usize>),
     /// The device has failed, and gets no more than it has held since.

@@ -8,7 +8,7 @@ use litd_units::Watts;
 
 use crate::core::Core;
 use crate::job::Job;
-use crate::plan::{DUST, DeviceView, kept, project};
+use crate::plan::{DUST, project};
 use crate::record::Note;
 use crate::store::Store;
 
@@ -45,11 +45,11 @@ pub(crate) struct Instead {
 
 impl<S: Store> Core<S> {
     /// The targets of a job's devices instead of its loop's demands, if any.
-    pub(crate) fn instead(&self, job: &Job, seen: &[DeviceView]) -> Option<Instead> {
+    pub(crate) fn instead(&self, job: &Job) -> Option<Instead> {
         match job.trial.lab? {
             Lab::Balanced => None,
             Lab::Found => Some(self.found_within(job)),
-            Lab::Rising { steps, .. } => self.rising(job, steps, seen),
+            Lab::Rising { steps, .. } => self.rising(job, steps),
         }
     }
 
@@ -103,7 +103,7 @@ impl<S: Store> Core<S> {
     }
 
     /// The caps asked for, each at most so many steps above the one found.
-    fn rising(&self, job: &Job, steps: u32, seen: &[DeviceView]) -> Option<Instead> {
+    fn rising(&self, job: &Job, steps: u32) -> Option<Instead> {
         let (devices, wanted) = self.after_steps(job, steps)?;
         let limits = devices
             .iter()
@@ -111,7 +111,6 @@ impl<S: Store> Core<S> {
         let limits: Vec<Limits> = limits.map(|unit| unit.limits(&self.config.caps)).collect();
         let most = job.control.ask()?.to_watts().into_iter().sum::<Watts>();
         let caps = project(&limits, most + DUST, &wanted)?;
-        let caps = kept(seen, &devices, &caps, self.share(job));
         Some(Instead {
             back: Vec::new(),
             aim: Some((devices, caps)),

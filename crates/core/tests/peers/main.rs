@@ -10,6 +10,7 @@ mod events;
 mod extremes;
 mod leftover;
 mod names;
+mod neighbours;
 mod node;
 mod ramp;
 mod reserve;

@@ -1,5 +1,6 @@
 //! A core with some GPUs whose drivers do as they are told, and hooks that say anything.
 
+use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use litd_api::{Command, Done, Mode, Problem, Status};
@@ -62,6 +63,8 @@ pub struct Node {
     pub draws: Option<Watts>,
     /// The Slurm jobs whose processes use every GPU besides, by number.
     pub users: Vec<u32>,
+    /// The users whose processes use the GPUs, by GPU, where that is not user 1000.
+    pub uids: BTreeMap<usize, u32>,
     /// The clocks that were locked, or `None` for an unlock, in order.
     pub locks: Vec<Option<Hertz>>,
     /// How often litd did something that opens a device.
@@ -245,6 +248,7 @@ impl Node {
             unreadable: None,
             draws: None,
             users: Vec::new(),
+            uids: BTreeMap::new(),
             locks: Vec::new(),
             stopped: false,
             opened: 0,
@@ -363,7 +367,8 @@ impl Node {
                 Reply::Identity(Ok((identity(device, kind(device, self.gpus)), RANGE)))
             }
             Operation::Holders => {
-                let (pid, uid) = (pid(device), 1000);
+                let uid = self.uids.get(&device).copied().unwrap_or(1000);
+                let pid = pid(device);
                 let of_job = |&job: &u32| Holder {
                     cgroup: format!("0::/system.slice/slurmstepd.scope/job_{job}/step_0/task_0\n"),
                     ..Holder::new(pid + job, uid)

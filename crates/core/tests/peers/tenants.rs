@@ -160,36 +160,6 @@ fn asks_for_a_clock(mut node: Node, budget: f64) {
     assert_eq!((node.cap(0), node.cap(1)), (Watts(450.0), Watts(450.0)));
 }
 
-/// Somebody sets a cap by hand above what the GPU had of the budget: the others make room for it, all alike, and who has
-/// asked for clocks pays as much as his neighbours do.
-#[test]
-fn clocks_make_no_neighbour_pay_for_a_cap_that_somebody_sets_by_hand() {
-    let _beside = beside();
-    let caps_beside = |clock: Option<Hertz>| {
-        let mut node = Node::new(5, under(2500.0));
-        for gpu in [0, 1] {
-            let session = node.connect_as(pid(gpu), 1000 + gpu as u32);
-            let mut hello = hello(gpu, 1);
-            (hello.rank, hello.local_rank) = (0, 0);
-            hello.job = format!("job-{gpu}");
-            node.say(session, &FromHook::Hello(hello));
-            if clock.is_some() && gpu == 0 {
-                node.say(session, &FromHook::SetClock(SetClock { clock }));
-            }
-        }
-        pass_five_seconds(&mut node);
-        node.by_others(4, Watts(680.0));
-        pass_five_seconds(&mut node);
-        pass_five_seconds(&mut node);
-        let plan = node.status().devices[0].plan;
-        assert_eq!(plan.is_some_and(|it| it.locked.is_some()), clock.is_some());
-        (1..4).map(|gpu| node.cap(gpu)).collect::<Vec<_>>()
-    };
-    let (with, without) = (caps_beside(Some(Hertz(1.2e9))), caps_beside(None));
-    assert!(without.iter().all(|&cap| cap < Watts(500.0)), "{without:?}");
-    assert_eq!(with, without);
-}
-
 /// Whoever connects a job takes watts from nobody: GPUs outside of it hold what they held, whatever caps their
 /// owner has given them, and its own GPUs get no less than before.
 #[test]
