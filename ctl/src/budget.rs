@@ -11,11 +11,11 @@ use crate::{Outcome, caps, output};
 
 /// Show or set the budget: the most that all GPU caps of the node may add up to
 ///
-/// While CPU sockets lend watts (cpu-slosh), GPU caps may add up to those watts more. With a lower budget litd lowers
-/// caps within a second; with a higher one caps may rise from then on. A budget set here lasts until the daemon stops or
-/// the node boots, or until the daemon reloads a configuration whose caps.budget is another than before, and lower than
-/// this budget; after a crash it is in force again if it is not above caps.budget. Root and litd's admin group may set
-/// it.
+/// While CPU sockets lend watts (cpu-slosh), the sum of GPU caps may be higher by as many watts. With a lower budget
+/// litd lowers caps within a second; with a higher one caps may rise from then on. A budget set here lasts until the
+/// daemon stops or the node boots, or until the daemon reloads a configuration whose caps.budget is another than
+/// before, and lower than this budget; after a crash it is in force again if it is not above caps.budget. Root and
+/// litd's admin group may set it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

@@ -8,10 +8,10 @@ use crate::{Outcome, output};
 
 /// Show or set the policy: what litd does if GPUs wait for another GPU
 ///
-/// gpu-red takes power from the GPUs that wait, gpu-realloc moves it to the GPU that they wait for,
-/// cpu-slosh also adds watts that the CPUs don't use (while they leave none, or more than one job runs, it only
-/// observes). observe restores the caps found, and then moves caps only to keep a budget or for `litctl caps set`. A policy set here lasts until the daemon stops.
-/// Root and litd's admin group may set it.
+/// gpu-red takes power from the GPUs that wait, gpu-realloc moves it to the GPU that they wait for, cpu-slosh also
+/// adds watts that the CPUs don't use (while the CPUs have none to spare, or more than one job runs, jobs are only
+/// observed). observe restores the caps found, and then moves caps only to keep a budget or for `litctl caps set`. A
+/// policy set here lasts until the daemon stops. Root and litd's admin group may set it.
 #[derive(clap::Args)]
 pub struct Args {
     /// gpu-red, gpu-realloc, cpu-slosh or observe [default: show it]

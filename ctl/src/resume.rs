@@ -7,9 +7,9 @@ use crate::control::{self, Socket};
 
 /// Steer devices again after a release, a foreign change of their cap, or a fault
 ///
-/// On a device with a foreign cap that cap becomes the cap found, which litd restores after steering. On
-/// a released or faulty device the cap that it holds becomes the cap found, unless litd had changed it
-/// and could not restore it: then the cap found stays. Devices in the state "litd" are left as they are.
+/// A foreign cap becomes the cap found, which litd restores after steering. The cap that a released or
+/// faulty device holds becomes the cap found, unless litd had changed that device's cap and could not
+/// restore it: then the cap found stays. Devices in the state "litd" are left as they are.
 /// The command also ends the pauses of jobs: after a rollback, and after steering has slowed a job down. If
 /// litd only observes the node because of repeated foreign changes, only the command without a name
 /// ends that. Root and litd's admin group may do this.

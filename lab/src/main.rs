@@ -25,7 +25,7 @@ use litd_cli::{Outcome, output};
 #[derive(Parser)]
 #[command(name = "litlab", version, max_term_width = 100, after_help = EXIT)]
 struct Cli {
-    /// Print one JSON document instead of text (studies of carbon refuse this)
+    /// Print one JSON document instead of text (`litlab carbon` and `litlab reproduce carbon` refuse this)
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]

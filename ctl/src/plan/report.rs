@@ -11,7 +11,7 @@ use crate::control::{Client, Socket};
 use crate::wait::Wait;
 use crate::{Outcome, output};
 
-/// Report GPUs that can't hold their planned clocks to the planner, and when they can again
+/// Report to the planner which GPUs can't hold their planned clocks, and when they can again
 ///
 /// Runs beside litd on each node of a job that follows a plan. litd gives a late GPU more power as far as it can. A
 /// GPU that stays late is reported as a straggler with its degree (how many times as long its computations take as

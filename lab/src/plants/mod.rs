@@ -9,8 +9,8 @@ use litd_cli::Outcome;
 
 /// Inspect the family of SIMULATED nodes on which laws are judged
 ///
-/// The author of these plants knew public data, literature and the interface, and not the laws.
-/// Each assumption is a dimension with a range and a source (docs/plants.md).
+/// A node of the family is a plant. The plants' author knew public data, literature and the interface between a node
+/// and a law, but not the laws. Each assumption is a dimension with a range and a source (docs/plants.md).
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
