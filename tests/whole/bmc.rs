@@ -271,6 +271,49 @@ fn power_is_found_where_the_bmc_has_it() {
     );
 }
 
+/// A node and the tray of its GPUs are two chassis, or two entries of one. The node's figure is null once: that is no
+/// reason to take the tray's, which is lower, for the node's from then on.
+#[test]
+fn the_power_of_a_part_is_never_taken_for_the_nodes() {
+    if !have(&["python3"]) {
+        return;
+    }
+    let tray = "/redfish/v1/Chassis/HGX_Chassis_0";
+    let mut documents = idrac();
+    documents[format!("{tray}/Power")] = json!({"PowerControl": [{"PowerConsumedWatts": 5650}]});
+    let members = &mut documents["/redfish/v1/Chassis"]["Members"];
+    members
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"@odata.id": tray}));
+    let control = &mut documents[IDRAC]["PowerControl"];
+    control
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"PowerConsumedWatts": 5651}));
+    for supply in documents[IDRAC]["PowerSupplies"].as_array_mut().unwrap() {
+        supply["PowerInputWatts"] = Value::Null;
+    }
+    for begins_with_null in [false, true] {
+        let stub = Redfish::new(&documents);
+        let reader = Reader::redfish(&stub.url(), "");
+        let nodes = |it: &Value| it["power_watts"] == 6204.0;
+        if begins_with_null {
+            stub.set(IDRAC, CONSUMED, Value::Null);
+        }
+        let _running = reader.start();
+        if !begins_with_null {
+            reader.until("the node's power", nodes);
+            stub.set(IDRAC, CONSUMED, Value::Null);
+        }
+        let unknown = reader.until("no power", |it| !nodes(it));
+        assert_eq!(unknown["power_watts"], Value::Null, "{unknown}");
+        stub.set(IDRAC, CONSUMED, json!(6204));
+        let known = reader.until("a power", |it| !it["power_watts"].is_null());
+        assert!(nodes(&known), "{known}");
+    }
+}
+
 #[test]
 fn what_cannot_be_a_power_is_none() {
     if !have(&["python3"]) {

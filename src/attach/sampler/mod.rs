@@ -72,6 +72,9 @@ impl Key {
     }
 }
 
+/// The traces that processes were asked for.
+type Tickets = Vec<(u32, Ticket)>;
+
 /// The processes that ask for traces, by their jobs.
 type There = BTreeMap<Key, Vec<Client>>;
 
@@ -422,7 +425,7 @@ impl Sampler {
 
 /// Asks all ranks of a job for a trace. `None`: one can't be asked, as somebody takes a trace by hand, or the process is
 /// about to go.
-fn ask(wishes: &Wishes, sampling: &Sampling) -> Option<(Vec<Wished>, Vec<(u32, Ticket)>)> {
+fn ask(wishes: &Wishes, sampling: &Sampling) -> Option<(Vec<Wished>, Tickets)> {
     let start = u64::try_from((since_1970() + START).0 / 1_000_000).unwrap_or(0);
     let window = sampling.rounds.window(start);
     let (mut files, mut tickets) = (Vec::new(), Vec::new());
