@@ -70,7 +70,7 @@ impl Waiting {
         if bytes <= SHORT || self.charge(bytes) {
             return answer;
         }
-        hub.borrow_mut().unanswered(self.client);
+        hub.borrow_mut().unanswered(self.client, None);
         server::answer(StatusCode::SERVICE_UNAVAILABLE, "application/json", REFUSAL)
     }
 

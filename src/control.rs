@@ -64,7 +64,7 @@ pub async fn serve(
         let is_own = admins.is_own(caller);
         let crowd = hub.borrow().crowd(caller.uid, None);
         if !is_own && unread.room(&crowd) == Room::Nothing {
-            hub.borrow_mut().unanswered(Some(caller.uid));
+            hub.borrow_mut().unanswered(Some(caller.uid), None);
             continue;
         }
         let Some((seat, leave)) = seats.take(crowd.clone(), is_own) else {

@@ -287,8 +287,8 @@ impl Hub {
     }
 
     /// A client was not answered, because too many answers wait to be read.
-    pub fn unanswered(&mut self, uid: Option<u32>) {
-        self.core.unanswered(uid);
+    pub fn unanswered(&mut self, uid: Option<u32>, home: Option<&Home>) {
+        self.core.unanswered(uid, home);
         self.carry_out();
     }
 

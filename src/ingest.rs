@@ -53,7 +53,7 @@ pub async fn serve(
         let crowd = hub.borrow().crowd(peer.uid, home.as_ref());
         let room = unread.room(&crowd);
         if room != Room::Words {
-            hub.borrow_mut().unanswered(Some(peer.uid));
+            hub.borrow_mut().unanswered(Some(peer.uid), home.as_ref());
         }
         if room == Room::Nothing {
             continue;

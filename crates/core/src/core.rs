@@ -13,6 +13,7 @@ use crate::config::{Config, OnExit};
 use crate::devices::{Devices, Unit};
 use crate::event::{Device, DeviceId, Effect, Event};
 use crate::hooks::Hooks;
+use crate::hooks::cgroup::Home;
 use crate::job::Jobs;
 use crate::journal::JournalError;
 use crate::learned::Learned;
@@ -339,19 +340,21 @@ impl<S: Store> Core<S> {
         self.out.refuse_noted("busy", || {
             let who = client(uid);
             let text = format!("a client {who} was refused, because too many are connected");
-            Note::warning(EventKind::Daemon, text).user(uid, self.hooks.owners())
+            let party = uid.map(|uid| self.hooks.tenant(uid, None).party());
+            Note::warning(EventKind::Daemon, text).caused_by(party)
         });
     }
 
-    /// A client of a socket was not answered, because too many answers wait to be read. Counted each time, logged
-    /// at a limited rate.
-    pub fn unanswered(&mut self, uid: Option<u32>) {
+    /// A client of a socket, in a scheduler's job as far as is known, was not answered, because too many answers wait
+    /// to be read. Counted each time, logged at a limited rate.
+    pub fn unanswered(&mut self, uid: Option<u32>, home: Option<&Home>) {
         self.out.refuse_noted("answers", || {
             let who = client(uid);
             let text = format!(
                 "a client {who} got no answer: too many answers wait to be read, by it or by others"
             );
-            Note::warning(EventKind::Daemon, text).user(uid, self.hooks.owners())
+            let party = uid.map(|uid| self.hooks.tenant(uid, home).party());
+            Note::warning(EventKind::Daemon, text).caused_by(party)
         });
     }
 

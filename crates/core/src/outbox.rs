@@ -150,9 +150,10 @@ impl<S: Store> Core<S> {
         self.out.now()
     }
 
-    /// Records an event and has it logged. What is about a job was caused by its user, unless the note says otherwise.
+    /// Records an event and has it logged. What is about a job was caused by its user, or its pod, unless the note says
+    /// otherwise.
     pub(crate) fn note(&mut self, note: Note) {
-        self.out.note(self.jobs.blame(note, self.hooks.owners()));
+        self.out.note(self.jobs.blame(note, &self.hooks));
     }
 }
 

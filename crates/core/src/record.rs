@@ -1,11 +1,12 @@
 //! Events, kept for `litctl events` and handed to the log; and counters.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use litd_api::{Counter, Event, EventKind, Events};
 use litd_units::Nanos;
 
-use crate::hooks::owners::Owners;
+use crate::hooks::party::Party;
 use crate::room::{Room, Table};
 
 /// How many events are kept, if they fit the room for them.
@@ -21,12 +22,35 @@ fn bytes_of(event: &Event) -> usize {
 }
 
 /// Who has caused an event, as to the room for events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     /// Litd itself, a device or an administrator.
     Node,
-    /// The processes of a user, with all ids that are subordinate to his. Users who are not known share one room.
-    User(Option<u32>),
+    /// Clients whose users are not known; all of them share one room.
+    Clients,
+    /// The processes of a user or of a pod.
+    Party(Party),
+}
+
+impl Cause {
+    /// Whose part of the room it is: that of all parties that may be one user is one.
+    fn part(&self) -> Part<'_> {
+        match self {
+            Self::Node => Part::Node,
+            Self::Clients => Part::Clients,
+            Self::Party(Party::Unnamed(_)) => Part::Unnamed,
+            Self::Party(party) => Part::Of(party),
+        }
+    }
+}
+
+/// Whose part of the room for events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part<'a> {
+    Node,
+    Clients,
+    Of(&'a Party),
+    Unnamed,
 }
 
 /// An event in the making.
@@ -36,7 +60,7 @@ pub struct Note {
     warning: bool,
     job: Option<String>,
     device: Option<String>,
-    /// Nothing: the user of the job that it is about, or else the node.
+    /// Nothing: the owner of the job that it is about, or else the node.
     cause: Option<Cause>,
     text: String,
 }
@@ -68,11 +92,9 @@ impl Note {
         self
     }
 
-    /// A user's processes have caused the event: this user's, if he is known, or the one to whom the id is
-    /// subordinate. Otherwise 65,536 subordinate ids would be as many users, each with a share of the room.
-    pub fn user(mut self, uid: impl Into<Option<u32>>, owners: &Owners) -> Self {
-        let owner = uid.into().map(|uid| owners.owner(uid));
-        self.cause = Some(Cause::User(owner));
+    /// The processes of a user or of a pod have caused the event: this one's, if it is known.
+    pub fn caused_by(mut self, party: Option<Party>) -> Self {
+        self.cause = Some(party.map_or(Cause::Clients, Cause::Party));
         self
     }
 
@@ -84,7 +106,7 @@ impl Note {
     }
 
     /// The job that the event is about, where it is not told who has caused it.
-    pub fn job_of_unknown_user(&self) -> Option<&str> {
+    pub fn job_of_unknown_owner(&self) -> Option<&str> {
         self.job.as_deref().filter(|_| self.cause.is_none())
     }
 
@@ -166,26 +188,32 @@ impl Record {
         event
     }
 
-    /// Drops an event: the oldest that no user caused; or, where users' events have more than half of the room, the
-    /// oldest of the user who has most of it. So nobody's processes can push out what others did.
+    /// Drops an event: the oldest that no user or pod caused; or, where users' and pods' events have more than half of
+    /// the room, the oldest of whoever has most of it. So nobody's processes can push out what others did.
     fn make_room(&mut self) {
-        let mut users: BTreeMap<Cause, (usize, usize)> = BTreeMap::new();
-        for kept in &self.events {
-            if kept.cause != Cause::Node {
-                let (count, bytes) = users.entry(kept.cause).or_default();
-                *count += 1;
-                *bytes += bytes_of(&kept.event);
-            }
+        let is_full = self.events.len() >= KEPT;
+        let size = |kept: &Kept| if is_full { 1 } else { bytes_of(&kept.event) };
+        let most = if is_full { KEPT } else { self.room.most() };
+        let mut causes: BTreeMap<&Cause, usize> = BTreeMap::new();
+        let mut parts: BTreeMap<Part<'_>, usize> = BTreeMap::new();
+        let mut taken = 0;
+        for kept in self.events.iter().filter(|it| it.cause != Cause::Node) {
+            *causes.entry(&kept.cause).or_default() += size(kept);
+            *parts.entry(kept.cause.part()).or_default() += size(kept);
+            taken += size(kept);
         }
-        let count: usize = users.values().map(|it| it.0).sum();
-        let bytes: usize = users.values().map(|it| it.1).sum();
-        let largest = match self.events.len() >= KEPT {
-            true if count > KEPT / 2 => users.into_iter().max_by_key(|(_, it)| it.0),
-            false if bytes > self.room.most() / 2 => users.into_iter().max_by_key(|(_, it)| it.1),
-            _ => None,
+        // Of several events the first is the minimum; litd's own are in no part.
+        let rank = |kept: &Kept| {
+            let part = parts.get(&kept.cause.part()).copied();
+            (Reverse(part), Reverse(causes.get(&kept.cause).copied()))
         };
-        let whose = largest.map_or(Cause::Node, |(user, _)| user);
-        let oldest = self.events.iter().position(|kept| kept.cause == whose);
+        let oldest = match taken > most / 2 {
+            true => (0..self.events.len()).min_by_key(|&at| self.events.get(at).map(rank)),
+            false => self
+                .events
+                .iter()
+                .position(|kept| kept.cause == Cause::Node),
+        };
         let dropped = self.events.remove(oldest.unwrap_or(0));
         let bytes = dropped.map_or(0, |kept| bytes_of(&kept.event));
         self.room.release(bytes);
@@ -240,13 +268,17 @@ impl Record {
 mod tests {
     use super::*;
 
+    fn of_user(note: Note, uid: u32) -> Note {
+        note.caused_by(Some(Party::User(uid)))
+    }
+
     #[test]
     fn hooks_do_not_wash_away_what_others_did() {
         let mut record = Record::new(Nanos(0), 0.0);
         record.add(Nanos(0), Note::info(EventKind::Command, "budget"));
         for _ in 0..5 * KEPT {
             let note = Note::info(EventKind::Job, "attached");
-            record.add(Nanos(0), note.user(7, &Owners::default()));
+            record.add(Nanos(0), of_user(note, 7));
         }
         let told = record.after(0);
         assert_eq!(told.events.len(), KEPT);
@@ -259,10 +291,7 @@ mod tests {
     fn no_user_washes_away_what_another_did() {
         let mut record = Record::new(Nanos(0), 0.0);
         let add = |record: &mut Record, uid: u32, text: &str| {
-            record.add(
-                Nanos(0),
-                Note::info(EventKind::Job, text).user(uid, &Owners::default()),
-            );
+            record.add(Nanos(0), of_user(Note::info(EventKind::Job, text), uid));
         };
         for _ in 0..3 {
             add(&mut record, 1, "adjusting");
@@ -284,7 +313,7 @@ mod tests {
         let text = "x".repeat(8 * 1024);
         for _ in 0..KEPT {
             let note = Note::info(EventKind::Job, text.as_str());
-            record.add(Nanos(0), note.job(&text).user(7, &Owners::default()));
+            record.add(Nanos(0), of_user(note.job(&text), 7));
         }
         let told = record.after(0);
         let bytes: usize = told.events.iter().map(bytes_of).sum();

@@ -236,10 +236,9 @@ impl<S: Store> Core<S> {
 
     /// Part of a sample is left out: counted each time, logged at a limited rate.
     fn left_out(&mut self, name: &str, label: &'static str, why: String) {
-        let user = self.jobs.get(name).map(|job| job.whose.uid);
         let note = || {
             let note = Note::warning(EventKind::Job, why.clone());
-            note.job(name).user(user, self.hooks.owners())
+            self.jobs.blame(note.job(name), &self.hooks)
         };
         self.out.refuse_noted(label, note);
         if let Some(job) = self.jobs.get_mut(name) {

@@ -34,6 +34,7 @@ use crate::config::Limits;
 use crate::event::{Effect, Peer, SessionId};
 use crate::hooks::cgroup::Home;
 use crate::hooks::owners::Owners;
+use crate::hooks::tenant::Tenant;
 use crate::outbox::Outbox;
 use crate::rate::Bucket;
 use crate::record::Note;
@@ -108,11 +109,6 @@ impl Hooks {
     /// From now on subordinate ids count as their owners; connected hooks stay in their crowds.
     pub fn set_owners(&mut self, owners: Owners) {
         self.owners = owners;
-    }
-
-    /// The owners of subordinate ids.
-    pub fn owners(&self) -> &Owners {
-        &self.owners
     }
 
     /// The user to whom an id is subordinate, or else the id itself.
@@ -334,9 +330,11 @@ impl Hooks {
         };
         let stage = session.is_turned_away();
         let Peer { pid, uid } = session.peer();
+        let owner = self.owners.owner(uid);
+        let party = Tenant::of(owner, session.home()).party();
         out.refuse_noted(no.label, || {
             let text = format!("hook of process {pid}, user {uid}, refused: {}", no.reason);
-            Note::warning(EventKind::Job, text).user(uid, &self.owners)
+            Note::warning(EventKind::Job, text).caused_by(Some(party))
         });
         self.send(id, &ToHook::Refusal(no.message()), out);
         out.push(Effect::Close { session: id });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use litd_api::EventKind;
 use litd_trial::Report;
 
-use crate::hooks::owners::Owners;
+use crate::hooks::Hooks;
 use crate::job::Job;
 use crate::learned::Learned;
 use crate::outbox::Outbox;
@@ -83,11 +83,11 @@ impl Jobs {
         Some(job)
     }
 
-    /// The note with the user whose job it is about, who has caused it unless the note says otherwise.
-    pub fn blame(&self, note: Note, owners: &Owners) -> Note {
-        let job = note.job_of_unknown_user().and_then(|job| self.get(job));
-        match job.map(|job| job.whose.uid) {
-            Some(uid) => note.user(uid, owners),
+    /// The note with the user, or the pod, whose job it is about: he has caused it unless the note says otherwise.
+    pub fn blame(&self, note: Note, hooks: &Hooks) -> Note {
+        let job = note.job_of_unknown_owner().and_then(|job| self.get(job));
+        match job.map(|job| hooks.tenant_of(job).party()) {
+            Some(party) => note.caused_by(Some(party)),
             None => note,
         }
     }
@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_a_job_counts_as_its_users_doing() {
+    fn what_is_about_a_job_counts_as_its_owners_doing() {
         let jobs = jobs(&["a"]);
         let of = |job: &str| Note::info(EventKind::Job, "text").job(job);
-        let blamed = |job: &str| jobs.blame(of(job), &Owners::default());
-        assert!(blamed("a").job_of_unknown_user().is_none());
-        assert_eq!(blamed("b").job_of_unknown_user(), Some("b"));
+        let blamed = |job: &str| jobs.blame(of(job), &Hooks::default());
+        assert!(blamed("a").job_of_unknown_owner().is_none());
+        assert_eq!(blamed("b").job_of_unknown_owner(), Some("b"));
     }
 }

@@ -111,6 +111,7 @@ impl<S: Store> Core<S> {
             self.hooks.close(id, &mut self.out);
         }
         let note = Note::info(EventKind::Job, format!("ended: {why}"));
-        self.note(note.job(name).user(job.whose.uid, self.hooks.owners()));
+        let party = self.hooks.tenant_of(&job).party();
+        self.note(note.job(name).caused_by(Some(party)));
     }
 }

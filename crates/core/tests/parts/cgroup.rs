@@ -95,6 +95,149 @@ fn containers_on_their_own() {
 }
 
 #[test]
+fn containers_of_podman_without_a_scope_of_their_own() {
+    let id = format!("container-{}", &CONTAINER[..12]);
+    for path in [
+        // --cgroups=split, which is Quadlet's default.
+        format!("/system.slice/train.service/libpod-payload-{CONTAINER}"),
+        format!("/user.slice/user-0.slice/session-3.scope/libpod-payload-{CONTAINER}"),
+        // cgroup_manager = "cgroupfs".
+        format!("/libpod_parent/libpod-{CONTAINER}"),
+        format!("/libpod_parent/libpod-{CONTAINER}/system.slice/train.service"),
+        // As a daemon in a container sees it.
+        format!("/../train.service/libpod-payload-{CONTAINER}"),
+    ] {
+        assert_eq!(v2(&path), Some(id.clone()), "{path}");
+    }
+}
+
+#[test]
+fn containers_that_have_names() {
+    for (path, name) in [
+        // LXC, Incus and LXD ("PROJECT_NAME"), with cgroup/v2 and what was before.
+        ("/lxc.payload.train/init.scope", "lxc-train"),
+        (
+            "/lxc.payload.ml_train-1/system.slice/a.service",
+            "lxc-ml_train-1",
+        ),
+        ("/lxc.monitor.train", "lxc-train"),
+        ("/lxc/101/ns", "lxc-101"),
+        ("/lxc/train", "lxc-train"),
+        ("/lxc.payload/train/init.scope", "lxc-train"),
+        ("/lxc.monitor/101", "lxc-101"),
+        // lxc.cgroup.dir, and lxc.cgroup.pattern.
+        ("/system.slice/a.service/lxc.payload.train", "lxc-train"),
+        ("/lxc/train/payload", "lxc-train"),
+        // systemd-nspawn, and other machines.
+        (
+            "/machine.slice/machine-train.scope/payload/init.scope",
+            "machine-train",
+        ),
+        ("/machine.slice/machine-train.scope", "machine-train"),
+        (
+            "/machine.slice/systemd-nspawn@train.service/payload",
+            "machine-train",
+        ),
+        (
+            "/machine.slice/systemd-nspawn@train.service",
+            "machine-train",
+        ),
+        (
+            r"/machine.slice/machine-my\x2dtrain.scope/payload",
+            "machine-my_x2dtrain",
+        ),
+        (
+            "/machine.slice/container@train.service/payload/init.scope",
+            "container_train.service",
+        ),
+        (
+            "/system.slice/train.service/payload/init.scope",
+            "train.service",
+        ),
+    ] {
+        assert_eq!(v2(path), Some(format!("container-{name}")), "{path}");
+    }
+    // All of one controller's hierarchies, as the processes of an old LXC are in.
+    let lines = "9:memory:/lxc/train\n4:pids:/lxc/train/init.scope\n\
+                 1:name=systemd:/lxc/train/init.scope\n0::/lxc/train/init.scope\n";
+    assert_eq!(home(lines).as_deref(), Some("container-lxc-train"));
+}
+
+/// The names of groups that are no containers'.
+#[test]
+fn services_are_no_containers() {
+    for path in [
+        "/system.slice/train.service",
+        "/system.slice/train.service/supervisor",
+        "/system.slice/lxc.service",
+        "/lxc",
+        "/lxc.payload.",
+        "/lxc.payload",
+        "/machine.slice",
+        "/machine.slice/machine-.scope",
+        "/system.slice/machine-setup.service",
+        "/payload",
+        "/work/payload",
+        "/user.slice/user-0.slice/session-3.scope",
+    ] {
+        assert_eq!(v2(path), None, "{path}");
+    }
+}
+
+/// Whoever is root in a container makes groups of any name below the container's own.
+#[test]
+fn who_is_in_a_container_stays_in_it_whatever_groups_it_makes() {
+    for (path, job) in [
+        ("system.slice/slurmstepd.scope/job_5/step_0", "/slurm-5"),
+        ("slurm/uid_0/job_5/step_0", "/slurm-5"),
+        ("lxc/other", ""),
+        ("machine.slice/machine-other.scope", ""),
+        ("user.slice/user-1000.slice/session-1.scope", ""),
+    ] {
+        for (of, name) in [
+            ("/lxc.payload.train", "container-lxc-train".to_owned()),
+            (
+                "/machine.slice/machine-train.scope/payload",
+                "container-machine-train".to_owned(),
+            ),
+            (
+                &format!("/docker/{CONTAINER}"),
+                format!("container-{}", &CONTAINER[..12]),
+            ),
+        ] {
+            let path = format!("0::{of}/{path}\n");
+            let home = Home::of(&path).unwrap();
+            assert_eq!(home.as_str(), format!("{name}{job}"), "{path}");
+            assert!(home.is_pod() && home.outermost() == name);
+            // Slurm's Prolog in the container is heard all the same.
+            assert_eq!(home.belongs_to("slurm-5"), !job.is_empty());
+        }
+    }
+    // Nor do hierarchies that contradict each other lead out of it, or of a pod.
+    let two = "3:cpu:/lxc/train/slurm/uid_1/job_1\n2:memory:/lxc/train/slurm/uid_1/job_2\n";
+    assert_eq!(home(two).as_deref(), Some("container-lxc-train"));
+    let pod = format!("/kubepods/pod{UID}/{CONTAINER}/slurm/uid_1");
+    let two = format!("3:cpu:{pod}/job_1/step_0\n2:memory:{pod}/job_2/step_0\n");
+    assert_eq!(home(&two), Some(format!("pod-{UID}")));
+}
+
+/// In a job of Slurm users are the node's own, whatever containers they start there.
+#[test]
+fn a_container_in_a_slurm_job_is_the_jobs() {
+    for below in [
+        format!("libpod-payload-{CONTAINER}"),
+        "lxc.payload.train".to_owned(),
+        "a.service/payload".to_owned(),
+    ] {
+        let path = format!("/system.slice/slurmstepd.scope/job_5/step_0/user/task_0/{below}");
+        assert_eq!(v2(&path).as_deref(), Some("slurm-5"), "{path}");
+    }
+    let lines =
+        format!("9:memory:/slurm/uid_1000/job_77/step_0\n1:name=systemd:/docker/{CONTAINER}\n");
+    assert_eq!(home(&lines).as_deref(), Some("slurm-77"));
+}
+
+#[test]
 fn a_slurm_job_in_a_pod_is_both() {
     let path = format!(
         "/kubepods.slice/kubepods-pod{SLICED}.slice/cri-containerd-{CONTAINER}.scope/system.slice/slurmstepd.scope/job_5/step_0"
@@ -119,6 +262,11 @@ fn what_users_make_up_is_nobodys() {
         "/slurm/job_9/uid_1000",
         "/kubepods/podx",
         "/pod1b9f5d1e-3f0c-4a57-9a0e-0c9a1d5b7c11",
+        "/user.slice/user-1000.slice/user@1000.service/app.slice/a.service/payload",
+        "/user.slice/user-1000.slice/user@1000.service/lxc.payload.train",
+        "/user.slice/user-1000.slice/session-3.scope/lxc/train",
+        // Groups that libpam-cgfs gives to users.
+        "/user/alice/0/lxc/train",
         "/",
         "",
     ] {
@@ -144,6 +292,10 @@ fn part() -> impl Strategy<Value = String> {
         Just(format!("pod{UID}")),
         Just(format!("kubepods-pod{SLICED}.slice")),
         Just(format!("docker-{CONTAINER}.scope")),
+        Just("lxc".to_owned()),
+        Just("payload".to_owned()),
+        "lxc\\.payload\\.\\PC{0,300}",
+        "machine-\\PC{0,20}\\.scope",
         "\\PC{0,20}",
     ]
 }
@@ -165,7 +317,7 @@ proptest! {
             for part in name.split('/') {
                 let known = ["slurm-", "pod-", "container-"].iter().any(|kind| part.starts_with(kind));
                 prop_assert!(known, "{name}");
-                prop_assert!(part.bytes().all(|it| it == b'-' || it.is_ascii_alphanumeric()));
+                prop_assert!(part.bytes().all(|it| b"-_.".contains(&it) || it.is_ascii_alphanumeric()));
             }
         }
     }

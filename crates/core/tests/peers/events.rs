@@ -1,9 +1,11 @@
 //! Whose events push out whose, where there is no room for all of them.
 
 use litd_api::Command;
-use litd_core::Owners;
+use litd_core::{Event, Home, Owners, SessionId};
+use litd_power::{Holder, Reply};
+use litd_proto::{Bye, FromHook, Notice};
 
-use crate::node::{Node, SECOND, beside, config};
+use crate::node::{Node, SECOND, beside, config, hello, pid};
 
 /// More events than are kept, of clients that are sent away: so many a second are told of.
 const SECONDS: u32 = 300;
@@ -64,4 +66,130 @@ fn a_user_washes_away_no_trial_that_an_administrator_has_asked_for() {
     assert_eq!(counted(&node, "asked for: A/A trial"), 1);
     flood(&mut node, |_| 1000);
     assert_eq!(counted(&node, "asked for: A/A trial"), 1);
+}
+
+/// Whose the process on a GPU is, by the kernel's word.
+#[derive(Clone, Copy)]
+struct Whose {
+    uid: u32,
+    pod: Option<u32>,
+}
+
+impl Whose {
+    fn cgroup(self) -> String {
+        let pod = |pod| format!("0::/kubepods/pod{pod:08x}-aaaa-4bbb-8ccc-0123456789ab\n");
+        self.pod.map(pod).unwrap_or_default()
+    }
+}
+
+/// A node of two GPUs, one process on each.
+struct Two {
+    node: Node,
+    processes: [Whose; 2],
+}
+
+impl Two {
+    fn new(processes: [Whose; 2]) -> Self {
+        let node = Node::new(2, config());
+        Self { node, processes }
+    }
+
+    /// The driver tells whose the processes are.
+    fn handle(&mut self, event: Event<'_>) {
+        let Self { node, processes } = self;
+        node.handle(event, &mut |reply| {
+            let Reply::Holders(Ok(holders)) = reply else {
+                return reply;
+            };
+            let told = holders.into_iter().map(|it| {
+                let whose = processes[usize::from(it.pid == pid(1))];
+                Holder {
+                    cgroup: whose.cgroup(),
+                    ..Holder::new(it.pid, whose.uid)
+                }
+            });
+            Reply::Holders(Ok(told.collect()))
+        });
+    }
+
+    fn pass(&mut self) {
+        self.node.now += litd_units::Nanos(SECOND);
+        self.handle(Event::Time);
+    }
+
+    fn say(&mut self, session: SessionId, message: &FromHook) {
+        let bytes = &message.encode();
+        self.handle(Event::Frame { session, bytes });
+    }
+
+    /// The process on this GPU comes as a job of its own and says this a few times.
+    fn attach(&mut self, gpu: usize, text: &str) -> SessionId {
+        let Whose { uid, .. } = self.processes[gpu];
+        let home = Home::of(&self.processes[gpu].cgroup());
+        let session = self.node.connect_from(pid(gpu), uid, home);
+        let mut hello = hello(gpu, 1);
+        (hello.rank, hello.local_rank) = (0, 0);
+        hello.job = format!("job-{gpu}");
+        self.say(session, &FromHook::Hello(hello));
+        assert!(self.node.core.is_attached(session));
+        for _ in 0..6 {
+            let text = text.to_owned();
+            self.say(
+                session,
+                &FromHook::Notice(Notice {
+                    text,
+                    ..Notice::default()
+                }),
+            );
+        }
+        session
+    }
+
+    /// How many events of the first job are left after the second has come again and again, and said much each time.
+    fn left(mut self) -> usize {
+        self.attach(0, "my third layer is slow");
+        for _ in 0..150 {
+            self.pass();
+            let session = self.attach(1, &"y".repeat(1000));
+            let bye = Bye {
+                reason: String::new(),
+            };
+            self.say(session, &FromHook::Bye(bye));
+        }
+        counted(&self.node, "my third layer is slow")
+    }
+}
+
+#[test]
+fn a_pod_washes_away_no_users_events_although_its_processes_have_his_id() {
+    let _beside = beside();
+    let whose = |uid, pod| Whose { uid, pod };
+    assert_eq!(
+        Two::new([whose(1000, None), whose(1000, Some(2))]).left(),
+        6
+    );
+    assert_eq!(Two::new([whose(0, Some(1)), whose(0, Some(2))]).left(), 6);
+    // Nor do all its users together.
+    assert_eq!(
+        Two::new([whose(1000, Some(1)), whose(1001, None)]).left(),
+        6
+    );
+    // A user who says that much has his own events pushed out, and so has a pod.
+    assert_eq!(Two::new([whose(1000, None), whose(1000, None)]).left(), 0);
+    assert_eq!(
+        Two::new([whose(1000, Some(1)), whose(1001, Some(1))]).left(),
+        0
+    );
+}
+
+#[test]
+fn ids_that_may_all_be_one_users_wash_away_nobody_elses_events() {
+    let _beside = beside();
+    let mut node = Node::new(1, config());
+    for _ in 0..4 {
+        node.pass(SECOND);
+        node.core.crowded_out(Some(1001));
+    }
+    flood(&mut node, |at| 200_000 + at);
+    assert_eq!(counted(&node, "of user 1001"), 4);
 }
