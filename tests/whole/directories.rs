@@ -499,3 +499,29 @@ fn starts_with(stand: &mut Stand) {
     assert_eq!(stand.device(0).found, Some(stand.held()[0]));
     assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
 }
+
+/// Where the journal and all links are lost, the caps that the litd before has published tell of each device that holds
+/// something else now.
+#[test]
+fn without_journal_and_links_each_cap_that_is_not_the_one_found_before_is_told() {
+    let mut stand = Stand::clocked(&(quick("observe") + "caps.budget = 4000\n"));
+    stand.pass(5.0);
+    stand.kill();
+    fs::remove_dir_all(stand.rig.layout().state()).unwrap();
+    fs::remove_dir_all(stand.rig.layout().locks()).unwrap();
+    stand.configure(&quick("observe"));
+    let found = stand.rig.ledger().found();
+    let moved = stand
+        .held()
+        .into_iter()
+        .zip(found)
+        .filter(|(held, found)| held != found);
+    let moved = moved.count();
+    assert!(moved > 1);
+    stand.start();
+    stand.pass(5.0);
+    let said = stand.said();
+    let told = said.matches("where the litd before this one found").count();
+    assert_eq!(told, moved, "{said}");
+    stand.kill();
+}
