@@ -2,6 +2,7 @@
 //! daemon's devices. Their entries go into its own journal. So it knows the caps found, as after a crash of its
 //! own, and keeps its budgets from its first write on.
 
+use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,9 +12,9 @@ use litd_core::adopt_condition;
 use litd_core::journal::{Journal, JournalError, Recovered};
 
 use crate::config::Config;
-use crate::daemon::{DaemonError, store_in};
+use crate::daemon::{DaemonError, store_by_links, store_in};
 use crate::locks::{self, DeviceLocks, is_same};
-use crate::restore::{Leftover, Leftovers, owed};
+use crate::restore::{Leftover, Leftovers, outdated, owed};
 use crate::state::{self, Lock};
 
 /// A journal whose daemon is gone.
@@ -51,7 +52,7 @@ pub(crate) fn take_over(
             continue;
         }
         let _lock = Lock::take_existing(&it.state)?;
-        match owed(&it.state) {
+        match owed(config, &it.state) {
             Ok(None) => {}
             Ok(Some(recovered)) => {
                 let mut orphan = Orphan::new(it.state, recovered, _lock, locks, &boot_id);
@@ -63,7 +64,7 @@ pub(crate) fn take_over(
         }
     }
     Leftovers(left).or_nothing()?;
-    let outdated = outdated_here(directory, locks);
+    let outdated = outdated(config, directory);
     if orphans.is_empty() && outdated.is_empty() {
         return Ok(Vec::new());
     }
@@ -77,7 +78,7 @@ pub(crate) fn take_over(
         .mode(0o700)
         .create(directory);
     // Until this is written, others must find the old journals.
-    let mut own = store_in(directory, &config.shell);
+    let mut own = store_by_links(directory, &config.shell);
     let (mut journal, found_here) = Journal::open(&mut own, &boot_id).map_err(refused)?;
     let found_here = found_here.iter();
     let mut damaged: Vec<_> = found_here.filter_map(|it| damage(directory, it)).collect();
@@ -89,14 +90,8 @@ pub(crate) fn take_over(
     for it in &damaged {
         log::warn!("{it}");
     }
-    for address in &outdated {
-        log::warn!(
-            "{}: the entry of {address} is out of date, because a litd with another state directory had that device \
-             since: it is removed",
-            state::journal(directory).display()
-        );
-        journal.released(&mut own, address).map_err(refused)?;
-    }
+    journal.drop_superseded(&mut own).map_err(refused)?;
+    tell_removed(directory, &outdated);
     let mut conditions_are_here = true;
     for orphan in &orphans {
         orphan.report(locks);
@@ -122,7 +117,8 @@ pub(crate) fn take_over(
         note_as_last(locks, directory);
     }
     for orphan in orphans.iter().filter(|it| !it.stays) {
-        if let Err(cause) = orphan.cross_out(config, &boot_id) {
+        // By the links the entries that were taken over are out of date there by now.
+        if let Err(cause) = drop_outdated(config, &orphan.state) {
             let journal = state::journal(&orphan.state);
             let journal = journal.display();
             log::warn!("{journal} still names devices that this litd has taken over: {cause}");
@@ -177,7 +173,7 @@ pub(crate) fn would_refuse(config: &Config, is_new: impl Fn(&str) -> bool) -> Op
         Ok(links) => links,
         Err(error) => return Some(error.to_string()),
     };
-    let mut left: Vec<Leftover> = owed(own).err().into_iter().collect();
+    let mut left: Vec<Leftover> = owed(config, own).err().into_iter().collect();
     for it in links.into_iter().filter(|it| is_new(&it.address)) {
         if it.is_locked(&directory) {
             return Some(format!("another litd has {}", it.address));
@@ -189,10 +185,10 @@ pub(crate) fn would_refuse(config: &Config, is_new: impl Fn(&str) -> bool) -> Op
         if let Err(error) = Lock::take_existing(&it.state) {
             return Some(error.to_string());
         }
-        left.extend(owed(&it.state).err());
+        left.extend(owed(config, &it.state).err());
     }
     let usual = unlinked_usual(config);
-    left.extend(usual.and_then(|usual| owed(&usual).err()));
+    left.extend(usual.and_then(|usual| owed(config, &usual).err()));
     (!left.is_empty()).then(|| Leftovers(left).to_string())
 }
 
@@ -212,21 +208,15 @@ fn link_usual(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
     let Some(usual) = unlinked_usual(config) else {
         return Ok(());
     };
-    let recovered = match owed(&usual) {
+    let recovered = match owed(config, &usual) {
         Ok(Some(recovered)) => recovered,
         Ok(None) => return Ok(()),
         Err(unreadable) => return Err(DaemonError::Left(Leftovers(vec![unreadable]))),
     };
-    let own = owed(&config.shell.state.directory).ok().flatten();
-    let named = |it: &Recovered| -> Vec<String> {
-        let entries = it.entries.iter().map(|it| it.address.clone());
-        let clocks = it.clocks.iter().map(|it| it.address.clone());
-        entries.chain(clocks).collect()
-    };
-    let own = own.as_ref().map_or_else(Vec::new, named);
-    let theirs = named(&recovered);
-    let is_live = |it: &&String| !own.contains(it) && !locks.is_outdated(it, &usual);
-    let theirs = theirs.iter().filter(is_live);
+    let own = owed(config, &config.shell.state.directory).ok().flatten();
+    let own = own.map_or_else(BTreeSet::new, |it| it.addresses());
+    let theirs = recovered.addresses();
+    let theirs = theirs.difference(&own);
     let id = state::journal_id(&usual);
     let linked = locks.point(theirs.map(String::as_str), &usual, id.as_deref());
     Ok(linked?)
@@ -239,15 +229,48 @@ fn damage(directory: &Path, recovered: &Recovered) -> Option<Leftover> {
     Some(Leftover::Damaged { journal, damage })
 }
 
-/// The devices that the own journal names although a daemon with another state directory had them since, took the
-/// entries over, and could not remove them here.
-fn outdated_here(directory: &Path, locks: &DeviceLocks) -> Vec<String> {
-    let recovered = owed(directory).ok().flatten();
-    let entries = recovered.into_iter().flat_map(|it| it.entries);
-    let addresses = entries.map(|it| it.address);
-    addresses
-        .filter(|it| locks.is_outdated(it, directory))
-        .collect()
+/// Removes from the journal in a state directory what is out of date in it, as far as nobody uses that directory. Returns
+/// why it is still there.
+pub(crate) fn remove_outdated(config: &Config, place: &Path) -> Option<Leftover> {
+    let _lock = match is_same(place, &config.shell.state.directory) {
+        true => None,
+        false => Some(Lock::take_existing(place).ok()?),
+    };
+    let addresses = outdated(config, place);
+    // It would lose what can't be read in it.
+    if addresses.is_empty() || !state::keep_damaged(place) {
+        return None;
+    }
+    match drop_outdated(config, place) {
+        Ok(()) => {
+            tell_removed(place, &addresses);
+            None
+        }
+        Err(cause) => Some(Leftover::Outdated {
+            journal: state::journal(place),
+            addresses,
+            cause,
+        }),
+    }
+}
+
+/// The same where the caller has that directory's lock.
+fn drop_outdated(config: &Config, place: &Path) -> Result<(), JournalError> {
+    let boot_id = state::boot_id().map_err(io::Error::other)?;
+    let mut store = store_by_links(place, &config.shell);
+    let (mut journal, _) = Journal::open(&mut store, &boot_id)?;
+    journal.drop_superseded(&mut store)
+}
+
+fn tell_removed(place: &Path, outdated: &[String]) {
+    if !outdated.is_empty() {
+        log::warn!(
+            "{}: the entries of {} were out of date, because a litd with another state directory had these devices \
+             since: they are removed",
+            state::journal(place).display(),
+            outdated.join(", ")
+        );
+    }
 }
 
 impl Orphan {
@@ -289,18 +312,5 @@ impl Orphan {
             let (journal, addresses) = (state::journal(&self.state), absent);
             log::warn!("{}", Leftover::Gone { journal, addresses });
         }
-    }
-
-    /// Removes entries that another journal has by now.
-    fn cross_out(&self, config: &Config, boot_id: &str) -> Result<(), JournalError> {
-        let mut store = store_in(&self.state, &config.shell);
-        let (mut journal, _) = Journal::open(&mut store, boot_id)?;
-        for entry in &self.newest.entries {
-            journal.released(&mut store, &entry.address)?;
-        }
-        for locked in &self.newest.clocks {
-            journal.freed_clocks(&mut store, &locked.address)?;
-        }
-        Ok(())
     }
 }

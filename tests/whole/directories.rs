@@ -9,7 +9,7 @@ use litd_api::DeviceState;
 use litd_rig::Fault;
 use litd_units::Watts;
 
-use crate::restore::{crashed, restore, run};
+use crate::restore::{READ_ONLY, can_mount, crashed, restore, run, within};
 use crate::stand::{DEVICES, GPUS, LITD, Stand, quick, wait_for};
 
 /// The configuration with another state directory and other sockets, so that nothing but the
@@ -498,6 +498,92 @@ fn starts_with(stand: &mut Stand) {
     stand.pass(5.0);
     assert_eq!(stand.device(0).found, Some(stand.held()[0]));
     assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+}
+
+/// The same where that journal can still not be written: it undoes nothing, and that it could not be mended is told each
+/// time.
+#[test]
+fn a_journal_that_can_still_not_be_written_undoes_nothing_that_was_restored_since() {
+    if !can_mount() {
+        return;
+    }
+    let stand = crashed();
+    let lowered = stand.held()[0];
+    let config = stand.rig.layout().config();
+    let program = within(&stand, READ_ONLY);
+    let is_told = |(code, said): (Option<i32>, String)| {
+        let names =
+            |line: &str| line.contains("are out of date") && line.contains("/state/journal");
+        assert!(said.lines().any(names), "{said}");
+        assert_eq!(code, Some(1), "{said}");
+    };
+    is_told(restore(&program, &elsewhere_file(&stand)));
+    assert!(stand.is_back(), "{:?}", stand.held());
+    stand.rig.hardware().foreign_set(0, lowered).unwrap();
+    is_told(restore(&program, &config));
+    assert_eq!(stand.held()[0], lowered);
+    // It can be written again.
+    let (code, said) = restore(Path::new(LITD), &config);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(stand.held()[0], lowered);
+    assert!(stand.journaled().is_empty(), "{:?}", stand.journaled());
+}
+
+/// Of two journals that name a device only the later one undoes it, also where the other one is the configured one and
+/// can't be written.
+#[test]
+fn a_journal_that_can_still_not_be_written_is_in_no_later_ones_way() {
+    const BUDGET: &str = "caps.budget = 4000\n";
+    const THEIRS: Watts = Watts(650.0);
+    if !can_mount() {
+        return;
+    }
+    let mut stand = Stand::clocked(&(quick("observe") + BUDGET));
+    stand.pass(5.0);
+    stand.kill();
+    let lowered = stand.held();
+    let program = within(&stand, READ_ONLY);
+    restore(&program, &elsewhere_file(&stand));
+    assert!(stand.is_back(), "{:?}", stand.held());
+    for gpu in 0..GPUS {
+        stand.rig.hardware().foreign_set(gpu, THEIRS).unwrap();
+    }
+    let other = state_in(&stand, "other-state");
+    start_with(&mut stand, &other);
+    stand.kill();
+    assert_eq!(stand.held(), lowered);
+    let (_, said) = restore(&program, &stand.rig.layout().config());
+    assert_eq!(stand.held()[..GPUS], [THEIRS; GPUS], "{said}");
+    let (_, said) = restore(Path::new(LITD), &stand.rig.layout().config());
+    assert_eq!(stand.held()[..GPUS], [THEIRS; GPUS], "{said}");
+}
+
+/// A `litd restore` runs after each stop. The journal in the unit's state directory, which could not be written when
+/// another litd took its entries over, undoes nothing then either, neither before nor after it can be written.
+#[test]
+fn the_units_journal_undoes_nothing_that_was_restored_since() {
+    const OF_UNIT: &str = "export STATE_DIRECTORY=\"$state\"";
+    if !can_mount() {
+        return;
+    }
+    for mended in [false, true] {
+        let stand = crashed();
+        let lowered = stand.held()[0];
+        let other = elsewhere_file(&stand);
+        let program = within(&stand, &format!("{OF_UNIT}; {READ_ONLY}"));
+        let (code, said) = restore(&program, &other);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(stand.is_back(), "{:?}: {said}", stand.held());
+        stand.rig.hardware().foreign_set(0, lowered).unwrap();
+        let program = match mended {
+            true => within(&stand, OF_UNIT),
+            false => program,
+        };
+        let (code, said) = restore(&program, &other);
+        assert_eq!(stand.held()[0], lowered, "{said}");
+        assert_eq!(code, Some(i32::from(!mended)), "{said}");
+        assert_eq!(stand.journaled().is_empty(), mended);
+    }
 }
 
 /// Where the journal and all links are lost, the caps that the litd before has published tell of each device that holds
