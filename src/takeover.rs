@@ -8,14 +8,14 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use litd_core::adopt_condition;
 use litd_core::journal::{Journal, JournalError, Recovered};
+use litd_core::{HadLast, Store as _, adopt_conditions};
 
 use crate::config::Config;
 use crate::daemon::{DaemonError, store_by_links, store_in};
 use crate::locks::{self, DeviceLocks, is_same};
 use crate::restore::{Leftover, Leftovers, outdated, owed};
-use crate::state::{self, Lock};
+use crate::state::{self, FileStore, Lock};
 
 /// A journal whose daemon is gone.
 struct Orphan {
@@ -92,29 +92,23 @@ pub(crate) fn take_over(
     }
     journal.drop_superseded(&mut own).map_err(refused)?;
     tell_removed(directory, &outdated);
-    let mut conditions_are_here = true;
     for orphan in &orphans {
         orphan.report(locks);
         journal.adopt(&mut own, &orphan.newest).map_err(refused)?;
-        let mut theirs = store_in(&orphan.state, &config.shell);
-        if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
-            warn_of_condition(&orphan.state, &error);
-            conditions_are_here = false;
-        }
     }
-    if journal.entries().is_empty() && journal.clocks().is_empty() {
-        // The other journals name none of these devices.
-        return Ok(damaged);
-    }
-    if let Err(error) = locks.remember(directory, own.journal_id()) {
+    // If not, the other journals name none of these devices.
+    let names_any = !journal.entries().is_empty() || !journal.clocks().is_empty();
+    if let (true, Err(error)) = (names_any, locks.remember(directory, own.journal_id())) {
         // A later litd finds the other journals, which still have all their entries.
         log::warn!(
             "{error}: the entries that this litd has taken over stay in the other undo journals"
         );
         return Ok(damaged);
     }
-    if conditions_are_here {
-        note_as_last(locks, directory);
+    if !orphans.is_empty() {
+        // Nothing else may tell of them once the journals name nothing.
+        let places = orphans.iter().map(|it| it.state.as_path());
+        adopt_all(config, locks, &places.collect::<Vec<_>>(), &boot_id);
     }
     for orphan in orphans.iter().filter(|it| !it.stays) {
         // By the links the entries that were taken over are out of date there by now.
@@ -131,23 +125,61 @@ pub(crate) fn take_over(
 /// state directory. It may have ended in order, so that no journal tells of it, and what administrators have set until
 /// the node boots holds all the same.
 pub(crate) fn take_over_condition(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
-    let directory = &config.shell.state.directory;
-    let boot_id = state::boot_id()?;
-    for before in locks.had_them_last(directory) {
-        // Who runs there has other devices, and needs its condition.
-        let Ok(_lock) = Lock::take_existing(&before) else {
-            continue;
-        };
-        let mut own = store_in(directory, &config.shell);
-        let mut theirs = store_in(&before, &config.shell);
-        if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
-            // The next start tries again.
-            warn_of_condition(&before, &error);
-            return Ok(());
-        }
-    }
-    note_as_last(locks, directory);
+    adopt_all(config, locks, &[], &state::boot_id()?);
     Ok(())
+}
+
+/// Takes over the conditions in these state directories, whose locks the caller has, and in those of the litds that had
+/// the devices last.
+fn adopt_all(config: &Config, locks: &DeviceLocks, held: &[&Path], boot_id: &str) {
+    let mut more = locks.had_them_last(&config.shell.state.directory);
+    more.retain(|it| !held.iter().any(|place| is_same(place, it)));
+    // Who runs there has other devices, and needs its condition.
+    let free = more.iter().map(|it| (it, Lock::take_existing(it)));
+    let free: Vec<_> = free.filter(|(_, lock)| lock.is_ok()).collect();
+    let free_too = free.iter().map(|(it, _)| it.as_path());
+    let places: Vec<&Path> = held.iter().copied().chain(free_too).collect();
+    adopt(config, locks, &places, boot_id);
+}
+
+/// Takes over the conditions in these state directories, whose locks the caller has, and notes that this litd has the
+/// devices by now. If one of them can't be read, or the own one not be written, the next start tries again.
+fn adopt(config: &Config, locks: &DeviceLocks, places: &[&Path], boot_id: &str) {
+    let directory = &config.shell.state.directory;
+    let mut own = store_in(directory, &config.shell);
+    let stores = places.iter().map(|it| store_in(it, &config.shell));
+    let mut stores: Vec<FileStore> = stores.collect();
+    let mut are_read = true;
+    let others = stores.iter_mut().zip(places).map(|(store, place)| {
+        store.load_condition().unwrap_or_else(|error| {
+            warn_of_condition(place, &error);
+            are_read = false;
+            Vec::new()
+        })
+    });
+    let others: Vec<Vec<u8>> = others.collect();
+    let had_last = |address: &str| match locks.had_last(address) {
+        Some(last) if is_same(&last, directory) => HadLast::Own,
+        Some(last) => match places.iter().position(|it| is_same(it, &last)) {
+            Some(number) => HadLast::Other(number),
+            None => HadLast::Unknown,
+        },
+        None => HadLast::Unknown,
+    };
+    let devices: Vec<&str> = locks.addresses().collect();
+    match adopt_conditions(&mut own, &others, boot_id, &devices, had_last) {
+        Ok(_) if !are_read => {}
+        Ok(adopted) => {
+            // Until this is noted, theirs are the latest.
+            note_as_last(locks, directory);
+            for number in adopted {
+                // Where that fails, links tell the next start that this litd had the devices last.
+                let store = stores.get_mut(number);
+                let _ = store.map(|it| it.replace_condition(&[]));
+            }
+        }
+        Err(error) => places.iter().for_each(|it| warn_of_condition(it, &error)),
+    }
 }
 
 /// Notes that the litd with this state directory has the devices by now. `litd restore` has them, too, once it has taken

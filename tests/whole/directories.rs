@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use litd_api::DeviceState;
+use litd_api::{DeviceState, EventKind};
 use litd_rig::Fault;
 use litd_units::Watts;
 
@@ -584,6 +584,53 @@ fn the_units_journal_undoes_nothing_that_was_restored_since() {
         assert_eq!(code, Some(i32::from(!mended)), "{said}");
         assert_eq!(stand.journaled().is_empty(), mended);
     }
+}
+
+/// What was kept in a state directory before a litd with another one had the devices is out of date: what an
+/// administrator has ended under the other one stays ended.
+#[test]
+fn what_was_set_before_another_litd_had_the_devices_does_not_come_back() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    stand.pass(2.0);
+    let device = || Some("gpu2".to_owned());
+    let job = || "slurm-7".to_owned();
+    let gpus = vec!["gpu3".to_owned()];
+    let budget = |watts| litd_api::Command::SetBudget {
+        watts: Some(Watts(watts)),
+    };
+    stand.command(&litd_api::Command::Release { device: device() });
+    stand.command(&litd_api::Command::BeginJob {
+        job: job(),
+        gpus: gpus.clone(),
+        opt_out: true,
+    });
+    stand.command(&budget(4000.0));
+    stand.pass(2.0);
+    stand.kill();
+    let condition = stand.rig.layout().state().join("condition");
+    let before = fs::read(&condition).unwrap();
+    let other = state_in(&stand, "other");
+    start_with(&mut stand, &other);
+    assert_eq!(stand.device(2).state, DeviceState::Released);
+    assert_eq!(stand.status().announced.len(), 1);
+    stand.command(&litd_api::Command::Resume { device: device() });
+    stand.command(&litd_api::Command::EndJob { job: job(), gpus });
+    stand.command(&budget(3900.0));
+    stand.pass(2.0);
+    stand.rig.ledger().permit_found();
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    // As it is where the other litd could not write there.
+    fs::write(&condition, before).unwrap();
+    let own = stand.config().to_owned();
+    start_with(&mut stand, &own);
+    assert_eq!(stand.device(2).state, DeviceState::Ours);
+    assert!(stand.status().announced.is_empty());
+    let orders = stand.events(EventKind::Command);
+    assert!(
+        !orders.iter().any(|it| it.contains("in force again")),
+        "{orders:?}"
+    );
+    stand.kill();
 }
 
 /// Where the journal and all links are lost, the caps that the litd before has published tell of each device that holds
