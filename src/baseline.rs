@@ -40,8 +40,8 @@ pub struct BaselineFile {
     path: PathBuf,
     touched: Instant,
     failed: bool,
-    /// The caps that a daemon before this one has found, by address, of the devices that this one has not published yet:
-    /// it comes to know one after the other.
+    /// The caps that a daemon before this one has found, by address, of the devices that this one has not published
+    /// yet: it comes to know one after the other.
     before: BTreeMap<String, Watts>,
     told: Option<Told>,
 }

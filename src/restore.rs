@@ -83,9 +83,9 @@ pub enum Leftover {
     },
     /// Nothing is owed, and the journal says something else.
     #[error(
-        "{}: the entries of {} are out of date, because a litd with another state directory has had these devices since, \
-         and they could not be removed: {cause}. They undo nothing until the node boots. After that is mended, `litd \
-         restore` or the next start removes them and writes no cap",
+        "{}: the entries of {} are out of date, because a litd with another state directory has had these devices \
+         since, and they could not be removed: {cause}. They undo nothing until the node boots. After that is mended, \
+         `litd restore` or the next start removes them and writes no cap",
         journal.display(), addresses.join(", ")
     )]
     Outdated {

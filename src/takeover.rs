@@ -261,8 +261,8 @@ fn damage(directory: &Path, recovered: &Recovered) -> Option<Leftover> {
     Some(Leftover::Damaged { journal, damage })
 }
 
-/// Removes from the journal in a state directory what is out of date in it, as far as nobody uses that directory. Returns
-/// why it is still there.
+/// Removes from the journal in a state directory what is out of date in it, as far as nobody uses that directory.
+/// Returns why it is still there.
 pub(crate) fn remove_outdated(config: &Config, place: &Path) -> Option<Leftover> {
     let _lock = match is_same(place, &config.shell.state.directory) {
         true => None,
