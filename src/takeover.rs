@@ -98,7 +98,7 @@ pub(crate) fn take_over(
     }
     // If not, the other journals name none of these devices.
     let names_any = !journal.entries().is_empty() || !journal.clocks().is_empty();
-    if let (true, Err(error)) = (names_any, locks.remember(directory, own.journal_id())) {
+    if names_any && let Err(error) = locks.remember(directory, own.journal_id()) {
         // A later litd finds the other journals, which still have all their entries.
         log::warn!(
             "{error}: the entries that this litd has taken over stay in the other undo journals"
