@@ -14,6 +14,7 @@
 //!
 //! It is touched every few seconds while the loop turns, and written again if somebody removes it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -39,8 +40,9 @@ pub struct BaselineFile {
     path: PathBuf,
     touched: Instant,
     failed: bool,
-    /// The baseline of a daemon before this one, until this one publishes its own.
-    before: Option<String>,
+    /// The caps that a daemon before this one has found, by address, of the devices that this one has not published
+    /// yet: it comes to know one after the other.
+    before: BTreeMap<String, Watts>,
     told: Option<Told>,
 }
 
@@ -60,18 +62,16 @@ impl BaselineFile {
             path: path.to_owned(),
             touched: Instant::now(),
             failed: false,
-            before: files::text(path, files::LONGEST_STATE).ok(),
+            before: found_before(&files::text(path, files::LONGEST_STATE).unwrap_or_default()),
             told: None,
         }
     }
 
     /// Publishes a baseline. A failure to write is logged once, and stops nothing.
     pub fn write(&mut self, baseline: &Baseline) {
-        if let Some(before) = self.before.take() {
-            let path = self.path.display();
-            for other in otherwise(&before, baseline) {
-                log::warn!("{path}: {other}");
-            }
+        let path = self.path.display();
+        for other in otherwise(&mut self.before, baseline) {
+            log::warn!("{path}: {other}");
         }
         self.tell(text(baseline));
     }
@@ -158,28 +158,28 @@ fn text(baseline: &Baseline) -> String {
     text
 }
 
-/// Differences from the baseline of an earlier daemon in this boot: if that daemon died and its undo journal is
-/// gone, its caps would be taken for caps found.
-fn otherwise(before: &str, baseline: &Baseline) -> Vec<String> {
+/// The caps found in the baseline of an earlier daemon in this boot, by address.
+fn found_before(text: &str) -> BTreeMap<String, Watts> {
     let boot = state::boot_id().unwrap_or_default();
-    if before
-        .lines()
-        .nth(1)
-        .and_then(|it| it.strip_prefix("boot "))
-        != Some(&boot)
-    {
-        return Vec::new();
+    let told = text.lines().nth(1).and_then(|it| it.strip_prefix("boot "));
+    if told != Some(&boot) {
+        return BTreeMap::new();
     }
-    let cap_of = |address: &str| {
-        before.lines().find_map(|line| {
-            let mut words = line.split(' ').skip(2);
-            let same = line.starts_with("device ") && words.next() == Some(address);
-            words.next().filter(|_| same)?.parse::<f64>().ok()
-        })
-    };
+    let found = text.lines().filter_map(|line| {
+        let mut words = line.strip_prefix("device ")?.split(' ').skip(1);
+        let address = words.next()?.to_owned();
+        let microwatts: f64 = words.next()?.parse().ok()?;
+        Some((address, Watts(microwatts / 1e6)))
+    });
+    found.collect()
+}
+
+/// Differences from the caps that an earlier daemon in this boot has found: if that daemon died and its undo journal is
+/// gone, its caps would be taken for caps found. Each device is compared once.
+fn otherwise(before: &mut BTreeMap<String, Watts>, baseline: &Baseline) -> Vec<String> {
     let differs = |device: &Found| {
-        let was = Watts(cap_of(&device.address)? / 1e6);
         let address = &device.address;
+        let was = before.remove(address)?;
         (!was.is_same_cap(device.cap)).then(|| {
             format!(
                 "{address} holds {}, where the litd before this one found {was}: if nobody has set \
@@ -262,13 +262,24 @@ mod tests {
                 found(DeviceKind::Gpu, "0000:95:00.0", 700.0),
             ],
         };
-        let said = otherwise(&text, &now);
+        let said = otherwise(&mut found_before(&text), &now);
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(
             said[0].contains("`litctl caps set 0000:85:00.0 700`"),
             "{said:?}"
         );
-        assert_eq!(otherwise(&text.replace("boot ", "boot x"), &now), [""; 0]);
+        // It comes to know its devices one after the other.
+        let mut before = found_before(&text);
+        for device in now.devices.iter().rev() {
+            let devices = vec![device.clone()];
+            let lower = Lower::No;
+            let alone = otherwise(&mut before, &Baseline { lower, devices });
+            let is_it = device.address == "0000:85:00.0";
+            assert_eq!(alone.len(), usize::from(is_it), "{alone:?}");
+        }
+        assert_eq!(otherwise(&mut before, &now), [""; 0]);
+        let before = found_before(&text.replace("boot ", "boot x"));
+        assert!(before.is_empty(), "{before:?}");
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o644);
     }

@@ -252,6 +252,11 @@ pub(crate) fn store_in(directory: &Path, shell: &Shell) -> FileStore {
     FileStore::new(directory, shell.audit_files())
 }
 
+/// The same, without what is out of date in its journal, by the links beside the devices' locks.
+pub(crate) fn store_by_links(directory: &Path, shell: &Shell) -> FileStore {
+    store_in(directory, shell).by_links(shell.locks())
+}
+
 /// Only the daemon's user may open its files; sockets get their permissions one by one.
 pub(crate) fn private_files() {
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
@@ -416,6 +421,10 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
     // Whoever takes over writes the journal anew.
     state::keep_damaged(state);
     takeover::take_over(config, &locks)?;
+    let usual = takeover::unlinked_usual(config);
+    if let Some(left) = usual.and_then(|it| takeover::remove_outdated(config, &it)) {
+        log::warn!("{left}");
+    }
     takeover::take_over_condition(config, &locks)?;
     Ok((found, store_in(state, &config.shell).of(locks)))
 }

@@ -105,6 +105,8 @@ pub struct DeviceLocks {
     left: RefCell<BTreeSet<String>>,
     /// The state directory, and the id of its journal, in all links.
     remembered: RefCell<Option<(PathBuf, Option<String>)>>,
+    /// The state directory in all links that stay when the daemon has ended.
+    had_by: RefCell<Option<PathBuf>>,
 }
 
 #[derive(Debug)]
@@ -146,6 +148,7 @@ impl DeviceLocks {
             hold: RefCell::new(hold),
             left: RefCell::default(),
             remembered: RefCell::new(None),
+            had_by: RefCell::new(None),
         })
     }
 
@@ -179,6 +182,10 @@ impl DeviceLocks {
                 log::warn!(
                     "{directory}: somebody has removed locks of devices: they are taken again"
                 );
+                let had_by = self.had_by.borrow().clone();
+                if let Some(Err(error)) = had_by.map(|state| self.point_last(&state)) {
+                    log::warn!("{error}: which litd had the devices last is not noted");
+                }
                 match self.remembered.take() {
                     Some((state, id)) => self.remember(&state, id.as_deref()),
                     None => Ok(()),
@@ -297,6 +304,11 @@ impl DeviceLocks {
     /// # Errors
     /// A link can't be made.
     pub fn has_them_now(&self, state: &Path) -> io::Result<()> {
+        *self.had_by.borrow_mut() = Some(state.to_owned());
+        self.point_last(state)
+    }
+
+    fn point_last(&self, state: &Path) -> io::Result<()> {
         self.others()
             .into_iter()
             .try_for_each(|address| make_link(state, &self.last(address)))
@@ -306,8 +318,19 @@ impl DeviceLocks {
     #[must_use]
     pub fn had_them_last(&self, than: &Path) -> BTreeSet<PathBuf> {
         let all = self.addresses.iter();
-        let states = all.filter_map(|it| fs::read_link(self.last(it)).ok());
+        let states = all.filter_map(|it| self.had_last(it));
         states.filter(|state| !is_same(state, than)).collect()
+    }
+
+    /// The state directory of the litd that had a device last, if there was one since the node booted.
+    #[must_use]
+    pub fn had_last(&self, address: &str) -> Option<PathBuf> {
+        fs::read_link(self.last(address)).ok()
+    }
+
+    /// The devices' addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        self.addresses.iter().map(String::as_str)
     }
 
     /// Whether the device with this address is one of them.
@@ -327,16 +350,6 @@ impl DeviceLocks {
     pub fn points_to(&self, address: &str, state: &Path) -> bool {
         let link = fs::read_link(self.link(address));
         self.locks(address) && link.is_ok_and(|there| is_same(&there, state))
-    }
-
-    /// Whether the journal in this state directory is out of date about a device: the device's link points to another
-    /// one, or no link is left and a litd with another state directory had the device last. That one took the entry
-    /// over, could not remove it here, and has restored the cap since.
-    #[must_use]
-    pub fn is_outdated(&self, address: &str, state: &Path) -> bool {
-        let link = fs::read_link(self.link(address));
-        let link = link.or_else(|_| fs::read_link(self.last(address)));
-        self.locks(address) && link.is_ok_and(|there| !is_same(&there, state))
     }
 
     /// The places of journals that may name these devices; each state directory once.
@@ -497,6 +510,16 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
     Ok(found)
 }
 
+/// Whether the journal in this state directory is out of date about a device, by the links in this directory: the
+/// device's link points to another journal, or no link is left and a litd with another state directory had the device
+/// last. That one took the entry over, could not remove it here, and has restored the cap since.
+#[must_use]
+pub fn is_outdated(directory: &Path, address: &str, state: &Path) -> bool {
+    let to = |end: &str| fs::read_link(directory.join(file_name(address) + end));
+    let link = to(JOURNAL).or_else(|_| to(LAST));
+    link.is_ok_and(|there| !is_same(&there, state))
+}
+
 /// The CPU sockets whose limits a litd that has died has left on record here: reading a socket gives back what is left
 /// of its own.
 #[must_use]
@@ -648,6 +671,17 @@ mod tests {
     }
 
     #[test]
+    fn who_had_a_device_last_is_noted_again_when_somebody_has_removed_that() {
+        let root = tempfile::tempdir().unwrap();
+        let locks = root.path().join("devices");
+        let held = take(&locks, "/var/lib/two", &[GPU]).unwrap();
+        held.has_them_now(Path::new("/var/lib/two")).unwrap();
+        fs::remove_dir_all(&locks).unwrap();
+        held.keep().unwrap();
+        assert!(is_outdated(&locks, GPU, Path::new("/var/lib/one")));
+    }
+
+    #[test]
     fn a_journals_place_is_remembered_until_it_is_forgotten() {
         let root = tempfile::tempdir().unwrap();
         let locks = root.path().join("devices");
@@ -695,7 +729,7 @@ mod tests {
         symlink(&state, &other).unwrap();
         let first = take(&locks, "/var/lib/one", &[GPU]).unwrap();
         first.remember(&state, None).unwrap();
-        assert!(!first.is_outdated(GPU, &other));
+        assert!(!is_outdated(&locks, GPU, &other));
         first.forget(&other);
         assert_eq!(remembered(&locks).unwrap(), []);
     }

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
     DaemonError, Life, Options, assemble, discover, on_one_thread, private_files, raise_limits,
-    store_in,
+    store_by_links, store_in,
 };
 use crate::devices::Found;
 use crate::hanging::Hanging;
@@ -27,7 +27,7 @@ use crate::locks::{self, DeviceLocks, is_same};
 use crate::logging;
 use crate::signals::Signals;
 use crate::state::{self, FileStore, Lock};
-use crate::takeover::{take_over, unlinked_usual};
+use crate::takeover::{remove_outdated, take_over, unlinked_usual};
 
 /// An undo that failed, or an entry that could not be removed.
 #[derive(Debug, Error)]
@@ -80,6 +80,21 @@ pub enum Leftover {
         addresses: Vec<String>,
         /// Why it can't be written, and what to do.
         cause: String,
+    },
+    /// Nothing is owed, and the journal says something else.
+    #[error(
+        "{}: the entries of {} are out of date, because a litd with another state directory has had these devices \
+         since, and they could not be removed: {cause}. They undo nothing until the node boots. After that is mended, \
+         `litd restore` or the next start removes them and writes no cap",
+        journal.display(), addresses.join(", ")
+    )]
+    Outdated {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The devices.
+        addresses: Vec<String>,
+        /// Why it can't be written, and what to do.
+        cause: JournalError,
     },
     /// Some caps may not be restored.
     #[error(
@@ -282,14 +297,15 @@ fn put_back(config: &Config) -> Result<(), DaemonError> {
         return Leftovers(plan.left).or_nothing();
     }
     let mut left = on_one_thread(async { plan.carry_out(config).await })?;
-    left.extend(still_to_come(own, &locks));
+    left.extend(still_to_come(config, &locks));
     Leftovers(left).or_nothing()
 }
 
 /// The processes of earlier daemons that may still change caps in this journal.
-fn still_to_come(own: &Path, locks: &Path) -> Vec<Leftover> {
+fn still_to_come(config: &Config, locks: &Path) -> Vec<Leftover> {
+    let own = &config.shell.state.directory;
     let journal = state::journal(own);
-    let is_owed = matches!(owed(own), Ok(Some(_)));
+    let is_owed = matches!(owed(config, own), Ok(Some(_)));
     let hanging = Hanging::noted(locks).into_iter().filter(|_| is_owed);
     let left = |it: Hanging| Leftover::Hanging {
         journal: journal.clone(),
@@ -351,13 +367,13 @@ impl Plan {
         }
         // Another journal's entries of these devices are not up to date.
         if !lost.iter().any(|state| is_same(state, own)) {
-            plan.look_into(own);
+            plan.look_into(config, own);
         }
         let usual = unlinked_usual(config);
         others.extend(&usual);
         others.retain(|state| !is_same(state, own) && !lost.contains(state));
         for state in others {
-            plan.look_into(state);
+            plan.look_into(config, state);
         }
         plan
     }
@@ -370,8 +386,8 @@ impl Plan {
         }
     }
 
-    fn look_into(&mut self, state: &Path) {
-        let owed = owed(state);
+    fn look_into(&mut self, config: &Config, state: &Path) {
+        let owed = owed(config, state);
         let is_told = matches!(&owed, Ok(Some(owed)) if owed.damaged.is_some());
         // Whoever found the damage has told of it: a restore by its exit status, a start by an event. Nobody can tell
         // from then on whether anything is wrong, so a unit whose caps are all back is not failed at each stop.
@@ -383,8 +399,9 @@ impl Plan {
             self.was_damaged = true;
         }
         match owed {
-            Ok(Some(_)) => self.places.push(state.to_owned()),
-            Ok(None) => {}
+            // What is out of date there undoes nothing, and is to be removed.
+            Ok(None) if outdated(config, state).is_empty() => {}
+            Ok(_) => self.places.push(state.to_owned()),
             Err(left) => self.left.push(left),
         }
     }
@@ -396,6 +413,7 @@ impl Plan {
             ..
         } = self;
         let (directory, own) = (config.shell.locks(), &config.shell.state.directory);
+        let planned = places.clone();
         let mut found = Some(discover(config).await?);
         let unread: Vec<String> = found.iter().flat_map(unread_sockets).collect();
         let addresses = found.iter().flat_map(Found::addresses);
@@ -405,13 +423,16 @@ impl Plan {
         // With one journal that names them all, the undo is done at once, within one budget.
         let taken_over = take_over(config, &locks).map(|damaged| left.extend(damaged));
         match &taken_over {
-            Ok(()) => places = still_owed(own, places),
+            Ok(()) => places = still_owed(config, places),
             // Undoing needs to read journals only: they are undone one after the other.
             Err(error) => {
                 log::warn!("{error}");
                 let remembered = locks::remembered(&directory).unwrap_or_default();
                 let others = remembered.into_iter().filter(|it| !is_same(&it.state, own));
                 locks.leave(others.map(|it| it.address));
+                // A link to what is out of date here would make it count again.
+                let outdated = outdated(config, own).into_iter();
+                locks.leave(outdated.map(|it| locks::file_name(&it)));
             }
         }
         // Lowered caps have to be on record, whatever becomes of this process. Where a journal could not be taken
@@ -423,7 +444,7 @@ impl Plan {
             let runs = |it: &&locks::Remembered| {
                 it.state == place && !locks.has(&it.address) && it.is_locked(&directory)
             };
-            let kept = others.iter().any(|it| runs(&it)) && !names_any(&place, &locks);
+            let kept = others.iter().any(|it| runs(&it)) && !names_any(config, &place, &locks);
             if !is_same(&place, own) && kept {
                 log::info!(
                     "{}: a litd with that state directory runs on other devices, and keeps their caps",
@@ -435,7 +456,7 @@ impl Plan {
                 Some(devices) => devices,
                 None => discover(config).await?,
             };
-            let mut store = store_in(&place, &config.shell);
+            let mut store = store_by_links(&place, &config.shell);
             if lowers && is_same(&place, own) {
                 store = store.of(locks.clone());
             }
@@ -449,7 +470,9 @@ impl Plan {
                 }),
             }
         }
-        left.extend(short_term_of(unread, own, &directory));
+        left.extend(short_term_of(unread, config, &directory));
+        let places = planned.iter();
+        left.extend(places.filter_map(|place| remove_outdated(config, place)));
         Ok(left)
     }
 }
@@ -462,9 +485,9 @@ fn unread_sockets(found: &Found) -> Vec<String> {
 }
 
 /// Of these the ones whose short-term limit is still on record, and which no journal names.
-fn short_term_of(mut unread: Vec<String>, own: &Path, directory: &Path) -> Option<Leftover> {
+fn short_term_of(mut unread: Vec<String>, config: &Config, directory: &Path) -> Option<Leftover> {
     let recorded = locks::limits_on_record(directory);
-    let named = owed(own)
+    let named = owed(config, &config.shell.state.directory)
         .ok()
         .flatten()
         .map_or_else(Vec::new, |it| it.entries);
@@ -498,19 +521,38 @@ impl locks::Remembered {
 }
 
 /// The places whose journals still name devices after the first of them has taken over as many as possible.
-fn still_owed(own: &Path, places: Vec<PathBuf>) -> Vec<PathBuf> {
+fn still_owed(config: &Config, places: Vec<PathBuf>) -> Vec<PathBuf> {
+    let own = &config.shell.state.directory;
     let (ours, mut others): (Vec<_>, Vec<_>) =
         places.into_iter().partition(|place| is_same(place, own));
-    others.retain(|place| !matches!(owed(place), Ok(None)));
-    let first = match ours.is_empty() && matches!(owed(own), Ok(None)) {
+    others.retain(|place| !matches!(owed(config, place), Ok(None)));
+    let first = match ours.is_empty() && matches!(owed(config, own), Ok(None)) {
         true => None,
         false => Some(own.to_owned()),
     };
     first.into_iter().chain(others).collect()
 }
 
-/// The undo that the journal in a state directory asks for, if any.
-pub(crate) fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
+/// The undo that the journal in a state directory asks for, if any. What is out of date in it is left out.
+pub(crate) fn owed(config: &Config, directory: &Path) -> Result<Option<Recovered>, Leftover> {
+    let locks = config.shell.locks();
+    let is_outdated = |address: &str| locks::is_outdated(&locks, address, directory);
+    Ok(recorded(directory)?.and_then(|it| it.without(is_outdated)))
+}
+
+/// The devices that the journal in a state directory names although a litd with another state directory had them since,
+/// took the entries over, and could not remove them here.
+pub(crate) fn outdated(config: &Config, directory: &Path) -> Vec<String> {
+    let locks = config.shell.locks();
+    let named = recorded(directory).ok().flatten();
+    let named = named.iter().flat_map(Recovered::addresses);
+    named
+        .filter(|address| locks::is_outdated(&locks, address, directory))
+        .collect()
+}
+
+/// The contents of the journal in a state directory.
+fn recorded(directory: &Path) -> Result<Option<Recovered>, Leftover> {
     let unreadable = |cause| Leftover::Unreadable {
         journal: state::journal(directory),
         cause,
@@ -520,12 +562,12 @@ pub(crate) fn owed(directory: &Path) -> Result<Option<Recovered>, Leftover> {
 }
 
 /// Whether the journal in a state directory has the entry of any of these devices.
-fn names_any(directory: &Path, locks: &DeviceLocks) -> bool {
-    let Ok(Some(recovered)) = owed(directory) else {
+fn names_any(config: &Config, directory: &Path, locks: &DeviceLocks) -> bool {
+    let Ok(Some(recovered)) = owed(config, directory) else {
         return false;
     };
-    let entries = recovered.entries.iter().map(|it| &it.address);
-    let mut named = entries.chain(recovered.clocks.iter().map(|it| &it.address));
+    let addresses = recovered.addresses();
+    let mut named = addresses.iter();
     named.any(|address| locks.points_to(address, directory))
 }
 
@@ -549,7 +591,7 @@ async fn give_back(
             Some(lock)
         }
     };
-    let damaged = owed(place).ok().flatten().and_then(|it| it.damaged);
+    let damaged = owed(config, place).ok().flatten().and_then(|it| it.damaged);
     let (hub, answers) = assemble(Core::restoring, config, found, Clock::Kernel, store, None)?;
     hub.borrow_mut().silence();
     hub.borrow_mut()
@@ -562,9 +604,10 @@ async fn give_back(
         Err(DaemonError::Unfinished) => {}
         other => drop(other?),
     }
-    let mut left = left_by(&hub, place, config)?;
+    let mut store = store_by_links(place, &config.shell);
+    let mut left = left_by(&hub, place, &mut store, config)?;
     // With caps.on_exit = "hold" nothing is left to do, and the journal keeps the caps found for the next litd.
-    match owed(place) {
+    match owed(config, place) {
         Ok(None) if left.is_empty() => locks.forget(place),
         Ok(Some(_)) if own => {
             if let Err(error) = locks.remember(place, state::journal_id(place).as_deref()) {
@@ -600,11 +643,12 @@ async fn give_back(
 pub(crate) fn left_by(
     hub: &Shared,
     place: &Path,
+    store: &mut FileStore,
     config: &Config,
 ) -> Result<Vec<Leftover>, DaemonError> {
     let (status, trouble) = (hub.borrow().status(), hub.borrow().journal_trouble());
     let journal = state::journal(place);
-    let opened = Journal::open(&mut store_in(place, &config.shell), &state::boot_id()?);
+    let opened = Journal::open(store, &state::boot_id()?);
     let opened = match opened {
         Ok((opened, _)) => opened,
         Err(cause) => return Ok(vec![Leftover::Unreadable { journal, cause }]),
@@ -703,5 +747,7 @@ pub(crate) fn left_by(
 /// Something is.
 pub(crate) fn nothing_left(hub: &Shared, config: &Config) -> Result<(), DaemonError> {
     let place = &config.shell.state.directory;
-    Leftovers(left_by(hub, place, config)?).or_nothing()
+    // The start has removed what was out of date.
+    let mut store = store_in(place, &config.shell);
+    Leftovers(left_by(hub, place, &mut store, config)?).or_nothing()
 }

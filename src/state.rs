@@ -1,6 +1,7 @@
 //! Files that outlive the process: the state directory with the journal, the learned distributions, and the lock
 //! that keeps a second daemon out.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
@@ -13,7 +14,7 @@ use thiserror::Error;
 use crate::audit::AuditFiles;
 use crate::baseline::born;
 use crate::lock::{self, Locked};
-use crate::locks::DeviceLocks;
+use crate::locks::{self, DeviceLocks};
 use crate::syncer::{PATIENCE, Synced, Syncer};
 use litd_files as files;
 
@@ -229,6 +230,10 @@ pub struct FileStore {
     audit: AuditFiles,
     /// The locks that remember this directory, while its journal names any device.
     locks: Option<Rc<DeviceLocks>>,
+    /// The directory of the locks by whose links devices in the journal may have been another litd's since.
+    links: Option<PathBuf>,
+    /// Such devices, when the journal was loaded.
+    outdated: BTreeSet<String>,
     syncer: Syncer,
     /// Whether the disk did not answer in time at the last sync.
     late: bool,
@@ -245,9 +250,18 @@ impl FileStore {
             id: None,
             audit,
             locks: None,
+            links: None,
+            outdated: BTreeSet::new(),
             syncer: Syncer::new(PATIENCE),
             late: false,
         }
+    }
+
+    /// The same without what is out of date in the journal, by the links beside the devices' locks in this directory.
+    #[must_use]
+    pub fn by_links(mut self, links: PathBuf) -> Self {
+        self.links = Some(links);
+        self
     }
 
     /// The same for the daemon that has these devices: no journal names one of them without its
@@ -371,16 +385,32 @@ impl Store for FileStore {
         let bytes = load_journal(&self.directory)?;
         self.id = litd_core::journal::id(&bytes);
         self.journal = OnDisk::Idle;
-        if !matches!(litd_core::journal::read(&bytes), Ok(None)) {
+        let recovered = litd_core::journal::read(&bytes);
+        self.outdated = match (&self.links, &recovered) {
+            (Some(links), Ok(Some(recovered))) => {
+                let mut named = recovered.addresses();
+                named.retain(|address| locks::is_outdated(links, address, &self.directory));
+                named
+            }
+            _ => BTreeSet::new(),
+        };
+        if !matches!(recovered, Ok(None)) {
             self.journal = OnDisk::Closed;
             // Where the file can't be written it can be read. From now on its removal is noticed.
             if let Ok(kept) = self.opened() {
                 self.journal = OnDisk::Open(kept);
             }
-            // If this fails, the next write to the journal fails.
-            let _ = self.remember();
+            // A link to this journal would make what is out of date in it count again: that leaves the file first, with
+            // the next write. If this fails, the next write to the journal fails.
+            if self.outdated.is_empty() {
+                let _ = self.remember();
+            }
         }
         Ok(bytes)
+    }
+
+    fn is_outdated(&self, address: &str) -> bool {
+        self.outdated.contains(address)
     }
 
     fn journal_is_there(&mut self) -> bool {
@@ -811,6 +841,69 @@ mod tests {
         let left = left.map_or_else(Vec::new, |it| it.entries);
         assert_eq!(left, journal.entries());
         assert_eq!(left.len(), 1);
+    }
+
+    #[test]
+    fn what_another_litd_has_had_since_is_left_out_of_the_journal_and_removed_once_it_can_be_written()
+     {
+        use litd_core::journal::{Found, Journal, Lock, read};
+        use litd_units::Watts;
+        let root = tempfile::tempdir().unwrap();
+        let (state, other) = (root.path().join("state"), root.path().join("other"));
+        fs::create_dir(&state).unwrap();
+        let links = root.path().join("devices");
+        let mut store = store_in(&state);
+        let (mut journal, _) = Journal::open(&mut store, "boot").unwrap();
+        let found = ["cpu0", "cpu1"].map(|address| Found {
+            address: address.to_owned(),
+            serial: None,
+            cap: Watts(400.0),
+        });
+        journal.begin_all(&mut store, &found).unwrap();
+        for gpu in ["a", "b"] {
+            journal.lock_clocks(&mut store, gpu).unwrap();
+            journal.lock_became(&mut store, gpu, Lock::Done).unwrap();
+        }
+        // A litd with another state directory has had two of these since, whose links are gone again.
+        let locks = DeviceLocks::take(&links, &other, ["cpu1", "b"].into_iter()).unwrap();
+        locks.has_them_now(&other).unwrap();
+        let names = |journal: &Journal| -> Vec<String> {
+            let entries = journal.entries().iter().map(|it| it.address.clone());
+            let clocks = journal.clocks().iter().map(|it| it.address.clone());
+            entries.chain(clocks).collect()
+        };
+        let open = || {
+            let mut store = store_in(&state).by_links(links.clone());
+            let (journal, recovered) = Journal::open(&mut store, "boot").unwrap();
+            let recovered = recovered.unwrap().addresses().into_iter();
+            assert_eq!(recovered.collect::<Vec<_>>(), ["a", "cpu0"]);
+            assert_eq!(names(&journal), ["cpu0", "a"]);
+            (store, journal)
+        };
+        let in_file = || {
+            let read = read(&load_journal(&state).unwrap()).unwrap().unwrap();
+            read.addresses().into_iter().collect::<Vec<_>>()
+        };
+        // It can be appended to, and not be replaced.
+        let obstacle = state.join("journal.new");
+        fs::create_dir(&obstacle).unwrap();
+        let before = fs::read(state.join(JOURNAL)).unwrap();
+        let (mut store, mut journal) = open();
+        journal.drop_superseded(&mut store).unwrap();
+        assert_eq!(in_file(), ["a", "cpu0"]);
+        // As it was before, and the next write comes first.
+        fs::write(state.join(JOURNAL), before).unwrap();
+        let (mut store, mut journal) = open();
+        journal
+            .intend(&mut store, &[("cpu0", Watts(300.0))])
+            .unwrap_err();
+        assert_eq!(in_file(), ["a", "b", "cpu0", "cpu1"]);
+        fs::remove_dir(&obstacle).unwrap();
+        journal
+            .intend(&mut store, &[("cpu0", Watts(300.0))])
+            .unwrap();
+        assert_eq!(in_file(), ["a", "cpu0"]);
+        drop(locks);
     }
 
     #[test]

@@ -2,19 +2,20 @@
 //! daemon's devices. Their entries go into its own journal. So it knows the caps found, as after a crash of its
 //! own, and keeps its budgets from its first write on.
 
+use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use litd_core::adopt_condition;
 use litd_core::journal::{Journal, JournalError, Recovered};
+use litd_core::{HadLast, Store as _, adopt_conditions};
 
 use crate::config::Config;
-use crate::daemon::{DaemonError, store_in};
+use crate::daemon::{DaemonError, store_by_links, store_in};
 use crate::locks::{self, DeviceLocks, is_same};
-use crate::restore::{Leftover, Leftovers, owed};
-use crate::state::{self, Lock};
+use crate::restore::{Leftover, Leftovers, outdated, owed};
+use crate::state::{self, FileStore, Lock};
 
 /// A journal whose daemon is gone.
 struct Orphan {
@@ -51,7 +52,7 @@ pub(crate) fn take_over(
             continue;
         }
         let _lock = Lock::take_existing(&it.state)?;
-        match owed(&it.state) {
+        match owed(config, &it.state) {
             Ok(None) => {}
             Ok(Some(recovered)) => {
                 let mut orphan = Orphan::new(it.state, recovered, _lock, locks, &boot_id);
@@ -63,7 +64,7 @@ pub(crate) fn take_over(
         }
     }
     Leftovers(left).or_nothing()?;
-    let outdated = outdated_here(directory, locks);
+    let outdated = outdated(config, directory);
     if orphans.is_empty() && outdated.is_empty() {
         return Ok(Vec::new());
     }
@@ -77,7 +78,7 @@ pub(crate) fn take_over(
         .mode(0o700)
         .create(directory);
     // Until this is written, others must find the old journals.
-    let mut own = store_in(directory, &config.shell);
+    let mut own = store_by_links(directory, &config.shell);
     let (mut journal, found_here) = Journal::open(&mut own, &boot_id).map_err(refused)?;
     let found_here = found_here.iter();
     let mut damaged: Vec<_> = found_here.filter_map(|it| damage(directory, it)).collect();
@@ -89,40 +90,29 @@ pub(crate) fn take_over(
     for it in &damaged {
         log::warn!("{it}");
     }
-    for address in &outdated {
-        log::warn!(
-            "{}: the entry of {address} is out of date, because a litd with another state directory had that device \
-             since: it is removed",
-            state::journal(directory).display()
-        );
-        journal.released(&mut own, address).map_err(refused)?;
-    }
-    let mut conditions_are_here = true;
+    journal.drop_superseded(&mut own).map_err(refused)?;
+    tell_removed(directory, &outdated);
     for orphan in &orphans {
         orphan.report(locks);
         journal.adopt(&mut own, &orphan.newest).map_err(refused)?;
-        let mut theirs = store_in(&orphan.state, &config.shell);
-        if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
-            warn_of_condition(&orphan.state, &error);
-            conditions_are_here = false;
-        }
     }
-    if journal.entries().is_empty() && journal.clocks().is_empty() {
-        // The other journals name none of these devices.
-        return Ok(damaged);
-    }
-    if let Err(error) = locks.remember(directory, own.journal_id()) {
+    // If not, the other journals name none of these devices.
+    let names_any = !journal.entries().is_empty() || !journal.clocks().is_empty();
+    if names_any && let Err(error) = locks.remember(directory, own.journal_id()) {
         // A later litd finds the other journals, which still have all their entries.
         log::warn!(
             "{error}: the entries that this litd has taken over stay in the other undo journals"
         );
         return Ok(damaged);
     }
-    if conditions_are_here {
-        note_as_last(locks, directory);
+    if !orphans.is_empty() {
+        // Nothing else may tell of them once the journals name nothing.
+        let places = orphans.iter().map(|it| it.state.as_path());
+        adopt_all(config, locks, &places.collect::<Vec<_>>(), &boot_id);
     }
     for orphan in orphans.iter().filter(|it| !it.stays) {
-        if let Err(cause) = orphan.cross_out(config, &boot_id) {
+        // By the links the entries that were taken over are out of date there by now.
+        if let Err(cause) = drop_outdated(config, &orphan.state) {
             let journal = state::journal(&orphan.state);
             let journal = journal.display();
             log::warn!("{journal} still names devices that this litd has taken over: {cause}");
@@ -135,23 +125,61 @@ pub(crate) fn take_over(
 /// state directory. It may have ended in order, so that no journal tells of it, and what administrators have set until
 /// the node boots holds all the same.
 pub(crate) fn take_over_condition(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
-    let directory = &config.shell.state.directory;
-    let boot_id = state::boot_id()?;
-    for before in locks.had_them_last(directory) {
-        // Who runs there has other devices, and needs its condition.
-        let Ok(_lock) = Lock::take_existing(&before) else {
-            continue;
-        };
-        let mut own = store_in(directory, &config.shell);
-        let mut theirs = store_in(&before, &config.shell);
-        if let Err(error) = adopt_condition(&mut own, &mut theirs, &boot_id) {
-            // The next start tries again.
-            warn_of_condition(&before, &error);
-            return Ok(());
-        }
-    }
-    note_as_last(locks, directory);
+    adopt_all(config, locks, &[], &state::boot_id()?);
     Ok(())
+}
+
+/// Takes over the conditions in these state directories, whose locks the caller has, and in those of the litds that had
+/// the devices last.
+fn adopt_all(config: &Config, locks: &DeviceLocks, held: &[&Path], boot_id: &str) {
+    let mut more = locks.had_them_last(&config.shell.state.directory);
+    more.retain(|it| !held.iter().any(|place| is_same(place, it)));
+    // Who runs there has other devices, and needs its condition.
+    let free = more.iter().map(|it| (it, Lock::take_existing(it)));
+    let free: Vec<_> = free.filter(|(_, lock)| lock.is_ok()).collect();
+    let free_too = free.iter().map(|(it, _)| it.as_path());
+    let places: Vec<&Path> = held.iter().copied().chain(free_too).collect();
+    adopt(config, locks, &places, boot_id);
+}
+
+/// Takes over the conditions in these state directories, whose locks the caller has, and notes that this litd has the
+/// devices by now. If one of them can't be read, or the own one not be written, the next start tries again.
+fn adopt(config: &Config, locks: &DeviceLocks, places: &[&Path], boot_id: &str) {
+    let directory = &config.shell.state.directory;
+    let mut own = store_in(directory, &config.shell);
+    let stores = places.iter().map(|it| store_in(it, &config.shell));
+    let mut stores: Vec<FileStore> = stores.collect();
+    let mut are_read = true;
+    let others = stores.iter_mut().zip(places).map(|(store, place)| {
+        store.load_condition().unwrap_or_else(|error| {
+            warn_of_condition(place, &error);
+            are_read = false;
+            Vec::new()
+        })
+    });
+    let others: Vec<Vec<u8>> = others.collect();
+    let had_last = |address: &str| match locks.had_last(address) {
+        Some(last) if is_same(&last, directory) => HadLast::Own,
+        Some(last) => match places.iter().position(|it| is_same(it, &last)) {
+            Some(number) => HadLast::Other(number),
+            None => HadLast::Unknown,
+        },
+        None => HadLast::Unknown,
+    };
+    let devices: Vec<&str> = locks.addresses().collect();
+    match adopt_conditions(&mut own, &others, boot_id, &devices, had_last) {
+        Ok(_) if !are_read => {}
+        Ok(adopted) => {
+            // Until this is noted, theirs are the latest.
+            note_as_last(locks, directory);
+            for number in adopted {
+                // Where that fails, links tell the next start that this litd had the devices last.
+                let store = stores.get_mut(number);
+                let _ = store.map(|it| it.replace_condition(&[]));
+            }
+        }
+        Err(error) => places.iter().for_each(|it| warn_of_condition(it, &error)),
+    }
 }
 
 /// Notes that the litd with this state directory has the devices by now. `litd restore` has them, too, once it has taken
@@ -177,7 +205,7 @@ pub(crate) fn would_refuse(config: &Config, is_new: impl Fn(&str) -> bool) -> Op
         Ok(links) => links,
         Err(error) => return Some(error.to_string()),
     };
-    let mut left: Vec<Leftover> = owed(own).err().into_iter().collect();
+    let mut left: Vec<Leftover> = owed(config, own).err().into_iter().collect();
     for it in links.into_iter().filter(|it| is_new(&it.address)) {
         if it.is_locked(&directory) {
             return Some(format!("another litd has {}", it.address));
@@ -189,10 +217,10 @@ pub(crate) fn would_refuse(config: &Config, is_new: impl Fn(&str) -> bool) -> Op
         if let Err(error) = Lock::take_existing(&it.state) {
             return Some(error.to_string());
         }
-        left.extend(owed(&it.state).err());
+        left.extend(owed(config, &it.state).err());
     }
     let usual = unlinked_usual(config);
-    left.extend(usual.and_then(|usual| owed(&usual).err()));
+    left.extend(usual.and_then(|usual| owed(config, &usual).err()));
     (!left.is_empty()).then(|| Leftovers(left).to_string())
 }
 
@@ -212,21 +240,15 @@ fn link_usual(config: &Config, locks: &DeviceLocks) -> Result<(), DaemonError> {
     let Some(usual) = unlinked_usual(config) else {
         return Ok(());
     };
-    let recovered = match owed(&usual) {
+    let recovered = match owed(config, &usual) {
         Ok(Some(recovered)) => recovered,
         Ok(None) => return Ok(()),
         Err(unreadable) => return Err(DaemonError::Left(Leftovers(vec![unreadable]))),
     };
-    let own = owed(&config.shell.state.directory).ok().flatten();
-    let named = |it: &Recovered| -> Vec<String> {
-        let entries = it.entries.iter().map(|it| it.address.clone());
-        let clocks = it.clocks.iter().map(|it| it.address.clone());
-        entries.chain(clocks).collect()
-    };
-    let own = own.as_ref().map_or_else(Vec::new, named);
-    let theirs = named(&recovered);
-    let is_live = |it: &&String| !own.contains(it) && !locks.is_outdated(it, &usual);
-    let theirs = theirs.iter().filter(is_live);
+    let own = owed(config, &config.shell.state.directory).ok().flatten();
+    let own = own.map_or_else(BTreeSet::new, |it| it.addresses());
+    let theirs = recovered.addresses();
+    let theirs = theirs.difference(&own);
     let id = state::journal_id(&usual);
     let linked = locks.point(theirs.map(String::as_str), &usual, id.as_deref());
     Ok(linked?)
@@ -239,15 +261,48 @@ fn damage(directory: &Path, recovered: &Recovered) -> Option<Leftover> {
     Some(Leftover::Damaged { journal, damage })
 }
 
-/// The devices that the own journal names although a daemon with another state directory had them since, took the
-/// entries over, and could not remove them here.
-fn outdated_here(directory: &Path, locks: &DeviceLocks) -> Vec<String> {
-    let recovered = owed(directory).ok().flatten();
-    let entries = recovered.into_iter().flat_map(|it| it.entries);
-    let addresses = entries.map(|it| it.address);
-    addresses
-        .filter(|it| locks.is_outdated(it, directory))
-        .collect()
+/// Removes from the journal in a state directory what is out of date in it, as far as nobody uses that directory.
+/// Returns why it is still there.
+pub(crate) fn remove_outdated(config: &Config, place: &Path) -> Option<Leftover> {
+    let _lock = match is_same(place, &config.shell.state.directory) {
+        true => None,
+        false => Some(Lock::take_existing(place).ok()?),
+    };
+    let addresses = outdated(config, place);
+    // It would lose what can't be read in it.
+    if addresses.is_empty() || !state::keep_damaged(place) {
+        return None;
+    }
+    match drop_outdated(config, place) {
+        Ok(()) => {
+            tell_removed(place, &addresses);
+            None
+        }
+        Err(cause) => Some(Leftover::Outdated {
+            journal: state::journal(place),
+            addresses,
+            cause,
+        }),
+    }
+}
+
+/// The same where the caller has that directory's lock.
+fn drop_outdated(config: &Config, place: &Path) -> Result<(), JournalError> {
+    let boot_id = state::boot_id().map_err(io::Error::other)?;
+    let mut store = store_by_links(place, &config.shell);
+    let (mut journal, _) = Journal::open(&mut store, &boot_id)?;
+    journal.drop_superseded(&mut store)
+}
+
+fn tell_removed(place: &Path, outdated: &[String]) {
+    if !outdated.is_empty() {
+        log::warn!(
+            "{}: the entries of {} were out of date, because a litd with another state directory had these devices \
+             since: they are removed",
+            state::journal(place).display(),
+            outdated.join(", ")
+        );
+    }
 }
 
 impl Orphan {
@@ -289,18 +344,5 @@ impl Orphan {
             let (journal, addresses) = (state::journal(&self.state), absent);
             log::warn!("{}", Leftover::Gone { journal, addresses });
         }
-    }
-
-    /// Removes entries that another journal has by now.
-    fn cross_out(&self, config: &Config, boot_id: &str) -> Result<(), JournalError> {
-        let mut store = store_in(&self.state, &config.shell);
-        let (mut journal, _) = Journal::open(&mut store, boot_id)?;
-        for entry in &self.newest.entries {
-            journal.released(&mut store, &entry.address)?;
-        }
-        for locked in &self.newest.clocks {
-            journal.freed_clocks(&mut store, &locked.address)?;
-        }
-        Ok(())
     }
 }

@@ -22,7 +22,8 @@ use litd_units::{Nanos, Seconds, Watts};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
-    DaemonError, Options, discover, look, on_one_thread, private_files, raise_limits, store_in,
+    DaemonError, Options, discover, look, on_one_thread, private_files, raise_limits,
+    store_by_links,
 };
 use crate::kill_switch;
 use crate::lock_holders::Held;
@@ -213,7 +214,7 @@ async fn with_devices(
     if !report.reasons.is_empty() {
         return Ok(());
     }
-    let store = store_in(own, &config.shell).of(locks.clone());
+    let store = store_by_links(own, &config.shell).of(locks.clone());
     let (now, wall) = (Clock::Kernel.now(), Clock::Kernel.unix_seconds());
     let records = Records::open(store, &state::boot_id()?, now, wall);
     let records = records.map_err(|cause| DaemonError::Journal {
@@ -264,7 +265,7 @@ async fn conclude(config: &Config, report: &mut Report, stopped: Option<String>,
         let text = "no device was written to: nothing is shown about its caps";
         report.reasons.push(text.to_owned());
     }
-    if let Ok(Some(recovered)) = restore::owed(&config.shell.state.directory) {
+    if let Ok(Some(recovered)) = restore::owed(config, &config.shell.state.directory) {
         let named = recovered.entries.iter().map(|it| it.address.as_str());
         let named: Vec<&str> = named.collect();
         report.reasons.push(format!(
@@ -302,7 +303,7 @@ fn left(config: &Config, remembered: &[Remembered]) -> Vec<String> {
         if let Some(copy) = state::copy_of_damaged(state) {
             left.push(state::was_damaged(&copy));
         }
-        match restore::owed(state) {
+        match restore::owed(config, state) {
             Ok(None) => {}
             Ok(Some(_)) => left.push(format!(
                 "{} names devices that a dead litd has left changed: {}",

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use litd_api::DeviceState;
+use litd_api::{DeviceState, EventKind};
 use litd_rig::Fault;
 use litd_units::Watts;
 
-use crate::restore::{crashed, restore, run};
+use crate::restore::{READ_ONLY, can_mount, crashed, restore, run, within};
 use crate::stand::{DEVICES, GPUS, LITD, Stand, quick, wait_for};
 
 /// The configuration with another state directory and other sockets, so that nothing but the
@@ -498,4 +498,170 @@ fn starts_with(stand: &mut Stand) {
     stand.pass(5.0);
     assert_eq!(stand.device(0).found, Some(stand.held()[0]));
     assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+}
+
+/// The same where that journal can still not be written: it undoes nothing, and each restore says so.
+#[test]
+fn a_journal_that_can_still_not_be_written_undoes_nothing_that_was_restored_since() {
+    if !can_mount() {
+        return;
+    }
+    let stand = crashed();
+    let lowered = stand.held()[0];
+    let config = stand.rig.layout().config();
+    let program = within(&stand, READ_ONLY);
+    let is_told = |(code, said): (Option<i32>, String)| {
+        let names =
+            |line: &str| line.contains("are out of date") && line.contains("/state/journal");
+        assert!(said.lines().any(names), "{said}");
+        assert_eq!(code, Some(1), "{said}");
+    };
+    let taken_over = restore(&program, &elsewhere_file(&stand));
+    assert!(stand.is_back(), "{:?}", stand.held());
+    stand.rig.hardware().foreign_set(0, lowered).unwrap();
+    let again = restore(&program, &config);
+    assert_eq!(stand.held()[0], lowered);
+    is_told(taken_over);
+    is_told(again);
+    // It can be written again.
+    let (code, said) = restore(Path::new(LITD), &config);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(stand.held()[0], lowered);
+    assert!(stand.journaled().is_empty(), "{:?}", stand.journaled());
+}
+
+/// Of two journals that name a device only the later one undoes it, also where the other one is the configured one and
+/// can't be written.
+#[test]
+fn a_journal_that_can_still_not_be_written_is_in_no_later_ones_way() {
+    const BUDGET: &str = "caps.budget = 4000\n";
+    const THEIRS: Watts = Watts(650.0);
+    if !can_mount() {
+        return;
+    }
+    let mut stand = Stand::clocked(&(quick("observe") + BUDGET));
+    stand.pass(5.0);
+    stand.kill();
+    let lowered = stand.held();
+    let program = within(&stand, READ_ONLY);
+    restore(&program, &elsewhere_file(&stand));
+    assert!(stand.is_back(), "{:?}", stand.held());
+    for gpu in 0..GPUS {
+        stand.rig.hardware().foreign_set(gpu, THEIRS).unwrap();
+    }
+    let other = state_in(&stand, "other-state");
+    start_with(&mut stand, &other);
+    stand.kill();
+    assert_eq!(stand.held(), lowered);
+    let own = stand.rig.layout().directory.join("own.toml");
+    fs::write(&own, stand.config()).unwrap();
+    for program in [program.as_path(), Path::new(LITD)] {
+        let (_, said) = restore(program, &own);
+        assert!(said.contains("/state/journal"), "{said}");
+        assert_eq!(stand.held()[..GPUS], [THEIRS; GPUS], "{said}");
+    }
+}
+
+/// A `litd restore` runs after each stop. The journal in the unit's state directory, which could not be written when
+/// another litd took its entries over, undoes nothing then either, neither before nor after it can be written.
+#[test]
+fn the_units_journal_undoes_nothing_that_was_restored_since() {
+    const OF_UNIT: &str = "export STATE_DIRECTORY=\"$state\"";
+    if !can_mount() {
+        return;
+    }
+    for mended in [false, true] {
+        let stand = crashed();
+        let lowered = stand.held()[0];
+        let other = elsewhere_file(&stand);
+        let program = within(&stand, &format!("{OF_UNIT}; {READ_ONLY}"));
+        let (code, said) = restore(&program, &other);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(stand.is_back(), "{:?}: {said}", stand.held());
+        stand.rig.hardware().foreign_set(0, lowered).unwrap();
+        let program = match mended {
+            true => within(&stand, OF_UNIT),
+            false => program,
+        };
+        let (code, said) = restore(&program, &other);
+        assert_eq!(stand.held()[0], lowered, "{said}");
+        assert_eq!(code, Some(i32::from(!mended)), "{said}");
+        assert_eq!(stand.journaled().is_empty(), mended);
+    }
+}
+
+/// What was kept in a state directory before a litd with another one had the devices is out of date: what an
+/// administrator has ended under the other one stays ended.
+#[test]
+fn what_was_set_before_another_litd_had_the_devices_does_not_come_back() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    stand.pass(2.0);
+    let device = || Some("gpu2".to_owned());
+    let job = || "slurm-7".to_owned();
+    let gpus = vec!["gpu3".to_owned()];
+    let budget = |watts| litd_api::Command::SetBudget {
+        watts: Some(Watts(watts)),
+    };
+    stand.command(&litd_api::Command::Release { device: device() });
+    stand.command(&litd_api::Command::BeginJob {
+        job: job(),
+        gpus: gpus.clone(),
+        opt_out: true,
+    });
+    stand.command(&budget(4000.0));
+    stand.pass(2.0);
+    stand.kill();
+    let condition = stand.rig.layout().state().join("condition");
+    let before = fs::read(&condition).unwrap();
+    let other = state_in(&stand, "other");
+    start_with(&mut stand, &other);
+    assert_eq!(stand.device(2).state, DeviceState::Released);
+    assert_eq!(stand.status().announced.len(), 1);
+    stand.command(&litd_api::Command::Resume { device: device() });
+    stand.command(&litd_api::Command::EndJob { job: job(), gpus });
+    stand.command(&budget(3900.0));
+    stand.pass(2.0);
+    stand.rig.ledger().permit_found();
+    assert_eq!(stand.terminate(), Some(0), "{}", stand.said());
+    // As it is where the other litd could not write there.
+    fs::write(&condition, before).unwrap();
+    let own = stand.config().to_owned();
+    start_with(&mut stand, &own);
+    assert_eq!(stand.device(2).state, DeviceState::Ours);
+    assert!(stand.status().announced.is_empty());
+    let orders = stand.events(EventKind::Command);
+    assert!(
+        !orders.iter().any(|it| it.contains("in force again")),
+        "{orders:?}"
+    );
+    stand.kill();
+}
+
+/// Where the journal and all links are lost, the caps that the litd before has published tell of each device that holds
+/// something else now.
+#[test]
+fn without_journal_and_links_each_cap_that_is_not_the_one_found_before_is_told() {
+    let place = tempfile::tempdir().unwrap();
+    let baseline = place.path().join("baseline");
+    let config = quick("observe") + &format!("state.baseline = \"{}\"\n", baseline.display());
+    let mut stand = Stand::clocked(&(config.clone() + "caps.budget = 4000\n"));
+    stand.pass(5.0);
+    stand.kill();
+    fs::remove_dir_all(stand.rig.layout().state()).unwrap();
+    fs::remove_dir_all(stand.rig.layout().locks()).unwrap();
+    stand.configure(&config);
+    let found = stand.rig.ledger().found();
+    let moved = stand
+        .held()
+        .into_iter()
+        .zip(found)
+        .filter(|(held, found)| held != found);
+    let moved = moved.count();
+    assert!(moved > 1);
+    stand.start();
+    stand.pass(5.0);
+    let said = stand.said();
+    let told = said.matches("where the litd before this one found").count();
+    assert_eq!(told, moved, "{said}");
+    stand.kill();
 }

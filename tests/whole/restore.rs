@@ -13,13 +13,14 @@ use crate::directories::elsewhere_file;
 use crate::stand::{GPUS, LITD, SOON, Stand, quick};
 use crate::users::{BOB, is_root};
 
+/// Makes the state directory, `$state`, read-only.
+pub const READ_ONLY: &str =
+    "mount --bind \"$state\" \"$state\" && mount -o remount,ro,bind \"$state\"";
+
 /// Ways in which a state directory that can be read can't be written, as shell commands in which
 /// `$state` is the directory.
 const READABLE: [(&str, &str); 4] = [
-    (
-        "a file system that has become read-only",
-        "mount --bind \"$state\" \"$state\" && mount -o remount,ro,bind \"$state\"",
-    ),
+    ("a file system that has become read-only", READ_ONLY),
     (
         "the same, and the lock's file is gone",
         "rm \"$state/lock\"; mount --bind \"$state\" \"$state\" && mount -o remount,ro,bind \"$state\"",
@@ -40,7 +41,7 @@ const READABLE: [(&str, &str); 4] = [
 ];
 
 /// Whether file systems can be mounted here for one process.
-fn can_mount() -> bool {
+pub fn can_mount() -> bool {
     let script = "mount -t tmpfs tmpfs /mnt";
     let tried = Command::new("unshare")
         .args(["--mount", "sh", "-c", script])
@@ -53,7 +54,7 @@ fn can_mount() -> bool {
 }
 
 /// A program that runs litd where a command has changed what `$state` is, for it alone.
-fn within(stand: &Stand, change: &str) -> PathBuf {
+pub fn within(stand: &Stand, change: &str) -> PathBuf {
     let directory = &stand.rig.layout().directory;
     let (path, inner) = (directory.join("within"), directory.join("inner"));
     let state = stand.rig.layout().state();

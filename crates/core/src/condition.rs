@@ -111,6 +111,45 @@ impl Condition {
         }
     }
 
+    /// Forgets what is out of date: what it says of devices that another litd had since, and of the node if that holds
+    /// for all of these `devices`. `had` says whether the litd with this condition had a device last, where that is
+    /// known.
+    fn forget_what_others_had(&mut self, devices: &[&str], had: impl Fn(&str) -> Option<bool>) {
+        let counts = |address: &str| had(address) != Some(false);
+        let known: Vec<bool> = devices.iter().filter_map(|address| had(address)).collect();
+        let is_of_the_node = known.is_empty() || known.contains(&true);
+        self.left_alone.keep(counts);
+        self.not_in_force.keep(counts);
+        self.announced.keep(is_of_the_node, counts);
+        if !is_of_the_node {
+            *self = Self {
+                left_alone: std::mem::take(&mut self.left_alone),
+                not_in_force: std::mem::take(&mut self.not_in_force),
+                announced: std::mem::take(&mut self.announced),
+                boot: std::mem::take(&mut self.boot),
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Takes in another litd's condition. What was taken in before, from a third one with other devices of this node,
+    /// holds as well.
+    fn adopt(&mut self, theirs: Self) {
+        self.announced.adopt(theirs.announced);
+        self.left_alone.adopt(theirs.left_alone);
+        self.not_in_force.adopt(theirs.not_in_force);
+        if theirs.rivals.why_yielded().is_some() {
+            self.rivals = theirs.rivals;
+        }
+        if !theirs.orders.is_none() {
+            self.orders = theirs.orders;
+        }
+        self.reserve = theirs.reserve.or(self.reserve);
+        self.limits.extend(theirs.limits);
+        self.least = theirs.least.or(self.least);
+        self.needs.adopt(theirs.needs);
+    }
+
     fn save(&mut self, store: &mut impl Store) -> io::Result<()> {
         self.version = VERSION;
         self.needs.tidy();
@@ -159,42 +198,54 @@ impl Condition {
     }
 }
 
-/// Takes over the condition that another litd has kept in another place in this boot, when it had the devices:
-/// devices left alone, jobs that have begun, whether the node is only observed, what administrators have set by
+/// The condition that had a device last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HadLast {
+    /// The own one.
+    Own,
+    /// The one with this number among the others.
+    Other(usize),
+    /// Neither, or nobody knows.
+    Unknown,
+}
+
+/// Takes over the conditions that other litds have kept in other places in this boot, when they had devices of this
+/// litd: devices left alone, jobs that have begun, whether the node is only observed, what administrators have set by
 /// commands, what is known of the power of the rest of the node, limits on the node, and GPUs whose caps are not in
-/// force. The entry there is then removed.
+/// force. What one says of a device that another one had since is out of date, and so is all that it says of the node
+/// if that holds for each of these `devices` that anybody is known to have had: `had_last` says who had a device last.
+/// Returns which of the others were taken over: those of this boot.
 ///
 /// # Errors
-/// Either can't be read, or the own one can't be written.
-pub fn adopt_condition(
+/// The own one can't be read or written.
+pub fn adopt_conditions(
     own: &mut impl Store,
-    other: &mut impl Store,
+    others: &[Vec<u8>],
     boot_id: &str,
-) -> io::Result<()> {
-    let theirs = other.load_condition()?;
-    let (theirs, _) = Condition::read(&theirs);
-    if theirs.boot != boot_id {
-        return Ok(());
+    devices: &[&str],
+    had_last: impl Fn(&str) -> HadLast,
+) -> io::Result<Vec<usize>> {
+    let others = others.iter().map(|bytes| Condition::read(bytes).0);
+    let of_this_boot = others.enumerate().filter(|(_, it)| it.boot == boot_id);
+    let others: Vec<(usize, Condition)> = of_this_boot.collect();
+    let adopted: Vec<usize> = others.iter().map(|(number, _)| *number).collect();
+    if adopted.is_empty() {
+        return Ok(adopted);
     }
+    // Where the one that had a device last is lost, the others' word is the best there is.
+    let had = |address: &str, which: HadLast| match had_last(address) {
+        HadLast::Unknown => None,
+        HadLast::Other(number) if !adopted.contains(&number) => None,
+        last => Some(last == which),
+    };
     let (mut mine, _) = Condition::load(&own.load_condition()?, boot_id);
-    // What was taken over from a third litd before, with other devices of this node, holds as well.
-    mine.announced.adopt(theirs.announced);
-    mine.left_alone.adopt(theirs.left_alone);
-    mine.not_in_force.adopt(theirs.not_in_force);
-    if theirs.rivals.why_yielded().is_some() {
-        mine.rivals = theirs.rivals;
+    mine.forget_what_others_had(devices, |address| had(address, HadLast::Own));
+    for (number, mut theirs) in others {
+        theirs.forget_what_others_had(devices, |it| had(it, HadLast::Other(number)));
+        mine.adopt(theirs);
     }
-    if !theirs.orders.is_none() {
-        mine.orders = theirs.orders;
-    }
-    mine.reserve = theirs.reserve.or(mine.reserve);
-    mine.limits.extend(theirs.limits);
-    mine.least = theirs.least.or(mine.least);
-    mine.needs.adopt(theirs.needs);
     mine.save(own)?;
-    // Where that fails, links tell the next start that this litd had the devices last.
-    let _ = other.replace_condition(&[]);
-    Ok(())
+    Ok(adopted)
 }
 
 impl<S: Store> Core<S> {
@@ -275,28 +326,43 @@ mod tests {
         assert_eq!(load("", "one").1, None);
     }
 
+    /// The condition after others were taken over by the litd that kept `own`, on the devices a and b, of which each
+    /// one had been had last as told.
+    fn taken_over(own: &str, others: &[&str], last: [HadLast; 2]) -> (String, Vec<usize>) {
+        let mut store = MemoryStore::default();
+        store.condition = own.as_bytes().to_vec();
+        let others: Vec<Vec<u8>> = others.iter().map(|it| it.as_bytes().to_vec()).collect();
+        let had_last = |address: &str| match address {
+            "a" => last[0],
+            _ => last[1],
+        };
+        let adopted = adopt_conditions(&mut store, &others, "one", &["a", "b"], had_last);
+        (
+            String::from_utf8(store.condition).unwrap(),
+            adopted.unwrap(),
+        )
+    }
+
+    const UNKNOWN: [HadLast; 2] = [HadLast::Unknown; 2];
+
+    /// The same as [`FILE`], of a later litd and of the device b.
+    fn of_b() -> String {
+        FILE.replace("\"a\"", "\"b\"").replace("slurm-1", "slurm-2")
+    }
+
     #[test]
-    fn what_another_litd_kept_in_this_boot_is_taken_over_and_is_gone_there() {
-        for (boot, adopted) in [("one", true), ("two", false)] {
-            let (mut own, mut other) = (MemoryStore::default(), MemoryStore::default());
-            other.condition = FILE.as_bytes().to_vec();
-            adopt_condition(&mut own, &mut other, boot).unwrap();
-            assert_eq!(
-                (!own.condition.is_empty(), other.condition.is_empty()),
-                (adopted, adopted)
-            );
-        }
+    fn what_another_litd_kept_is_taken_over_in_this_boot_only() {
+        let (kept, adopted) = taken_over("", &[FILE], UNKNOWN);
+        assert_eq!((kept.is_empty(), adopted), (false, vec![0]));
+        let of_another_boot = FILE.replace(":\"one\"", ":\"two\"");
+        let (kept, adopted) = taken_over("", &[&of_another_boot], UNKNOWN);
+        assert_eq!((kept.is_empty(), adopted), (true, Vec::new()));
     }
 
     #[test]
     fn what_two_other_litds_kept_is_taken_over_from_both() {
-        let (mut own, mut one, mut two) = <(MemoryStore, MemoryStore, MemoryStore)>::default();
-        one.condition = FILE.as_bytes().to_vec();
-        let of_another = FILE.replace("\"a\"", "\"b\"").replace("slurm-1", "slurm-2");
-        two.condition = of_another.into_bytes();
-        adopt_condition(&mut own, &mut one, "one").unwrap();
-        adopt_condition(&mut own, &mut two, "one").unwrap();
-        let kept = String::from_utf8(own.condition).unwrap();
+        let (kept, adopted) = taken_over("", &[FILE, &of_b()], UNKNOWN);
+        assert_eq!(adopted, [0, 1]);
         for it in [
             "\"left_alone\":{\"a\":\"released\",\"b\":\"released\"}",
             "slurm-1",
@@ -304,6 +370,33 @@ mod tests {
         ] {
             assert!(kept.contains(it), "{kept}");
         }
+    }
+
+    #[test]
+    fn what_was_kept_before_another_litd_had_a_device_does_not_count_again() {
+        let own = FILE.replace(
+            "\"boot\"",
+            "\"orders\":{\"budget\":1400.0},\"limits\":{\"bmc\":900.0},\"boot\"",
+        );
+        let counts = |kept: &str| {
+            ["released", "slurm-1", "others", "1400", "bmc"].map(|it| kept.contains(it))
+        };
+        let empty = r#"{"litd-condition":1,"boot":"one"}"#;
+        // The other one had both devices since, and had nothing to keep in the end.
+        let (kept, _) = taken_over(&own, &[empty], [HadLast::Other(0); 2]);
+        assert_eq!(counts(&kept), [false; 5], "{kept}");
+        // It had another device only: what the own one says of the node is one of the two latest words on it.
+        let (kept, _) = taken_over(&own, &[empty], [HadLast::Own, HadLast::Other(0)]);
+        assert_eq!(counts(&kept), [true; 5], "{kept}");
+        // It had this device only.
+        let (kept, _) = taken_over(&own, &[empty], [HadLast::Other(0), HadLast::Own]);
+        assert_eq!(counts(&kept), [false, false, true, true, true], "{kept}");
+        // It is the other one that is out of date.
+        let (kept, _) = taken_over(empty, &[&own], [HadLast::Own; 2]);
+        assert_eq!(counts(&kept), [false; 5], "{kept}");
+        // The other one's condition is lost.
+        let (kept, adopted) = taken_over(&own, &[""], [HadLast::Other(0); 2]);
+        assert_eq!((counts(&kept), adopted), ([true; 5], Vec::new()), "{kept}");
     }
 
     #[test]

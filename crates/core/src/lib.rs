@@ -68,7 +68,7 @@ mod view;
 mod writer;
 
 pub use crate::authority::{canary_place, fnv1a};
-pub use crate::condition::adopt_condition;
+pub use crate::condition::{HadLast, adopt_conditions};
 pub use crate::core::Core;
 pub use crate::devices::range::Range;
 pub use crate::hooks::Crowd;

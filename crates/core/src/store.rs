@@ -40,6 +40,12 @@ pub trait Store {
         true
     }
 
+    /// Whether what the journal said of a device when it was loaded is out of date: another litd, with another store,
+    /// has had the device since. Nothing is undone by that.
+    fn is_outdated(&self, _address: &str) -> bool {
+        false
+    }
+
     /// The learned caps; empty if there are none.
     ///
     /// # Errors

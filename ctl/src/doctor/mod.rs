@@ -4,7 +4,6 @@ mod devices;
 mod text;
 mod ways;
 
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::PathBuf;
 
@@ -163,13 +162,13 @@ fn left_changed(config: &Config, daemon: &Daemon) -> Option<Notice> {
     let state = &config.shell.state.directory;
     let bytes = litd::state::load_journal(state).ok()?;
     let journal = litd_core::journal::read(&bytes).ok().flatten()?;
-    let caps = journal.entries.iter().map(|it| it.address.as_str());
-    let clocks = journal.clocks.iter().map(|it| it.address.as_str());
-    let changed: BTreeSet<&str> = caps.chain(clocks).collect();
+    let locks = config.shell.locks();
+    let journal = journal.without(|it| litd::locks::is_outdated(&locks, it, state))?;
+    let changed = journal.addresses();
     let holds = config.core.caps.on_exit == OnExit::Hold;
     let is_owed = !holds && !daemon.running && daemon.pid.is_none() && !changed.is_empty();
     is_owed.then(|| {
-        let changed: Vec<&str> = changed.into_iter().collect();
+        let changed: Vec<String> = changed.into_iter().collect();
         let text = format!(
             "a litd that is dead may have left caps or clocks changed, of {}: its undo journal, {}, names them",
             changed.join(", "),

@@ -37,6 +37,11 @@ impl NotInForce {
         self.0.extend(theirs.0);
     }
 
+    /// Forgets the GPUs for whose addresses this does not count.
+    pub fn keep(&mut self, counts: impl Fn(&str) -> bool) {
+        self.0.retain(|address, _| counts(address));
+    }
+
     /// The watts with which a GPU counts because its cap was seen not to be in force.
     fn of(&self, unit: &Unit) -> Option<Watts> {
         let known = self.0.get(unit.address())?;

@@ -139,6 +139,18 @@ impl Announced {
         self.begun.extend(theirs.begun);
     }
 
+    /// Forgets the jobs none of whose GPUs count, by their addresses, and those of which no GPU is known, unless these
+    /// are to stay.
+    pub fn keep(&mut self, without_gpu: bool, counts: impl Fn(&str) -> bool) {
+        self.begun.retain(|_, job| {
+            let mut gpus = job.given().peekable();
+            match gpus.peek() {
+                Some(_) => gpus.any(|gpu| counts(gpu)),
+                None => without_gpu,
+            }
+        });
+    }
+
     /// A job begins on GPUs of these addresses, `since` so many seconds since 1970. A job announced twice is still one
     /// job, and stays opted out if either announcement says so. No job whose processes are known here (`is_here`) is
     /// forgotten for it if that opted out.

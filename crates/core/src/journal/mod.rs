@@ -171,6 +171,24 @@ impl Recovered {
     pub fn may_be_locked(&self, address: &str) -> bool {
         self.clocks.iter().any(|it| it.address == address)
     }
+
+    /// The devices that it names.
+    #[must_use]
+    pub fn addresses(&self) -> BTreeSet<String> {
+        let clocks = self.clocks.iter().map(|it| it.address.clone());
+        let entries = self.entries.iter().map(|it| it.address.clone());
+        entries.chain(clocks).collect()
+    }
+
+    /// The rest of it, without what is out of date; `None`: nothing is left.
+    #[must_use]
+    pub fn without(mut self, is_outdated: impl Fn(&str) -> bool) -> Option<Self> {
+        self.entries.retain(|it| !is_outdated(&it.address));
+        self.clocks.retain(|it| !is_outdated(&it.address));
+        self.late.retain(|it| !is_outdated(&it.address));
+        let any = self.damaged.is_some() || !self.entries.is_empty() || !self.clocks.is_empty();
+        any.then_some(self)
+    }
 }
 
 /// Why the journal can't be used.
@@ -231,7 +249,8 @@ enum File {
     Whole,
     /// The file may end within a line.
     Torn,
-    /// The file may end within a line, and may lack a device that is still held, or call one released that is not.
+    /// The file may end within a line, and may lack a device that is still held, or call one released that is not; or
+    /// it names devices that another litd has had since.
     Lacking,
 }
 
@@ -258,11 +277,13 @@ pub struct Journal {
     written: bool,
     /// Devices of which the file has earlier caps that are forgotten here.
     outdated: BTreeSet<String>,
+    /// Devices that the file names although another litd has had them since: they are left out here.
+    superseded: BTreeSet<String>,
 }
 
 impl Journal {
-    /// Reads the journal and goes on with what it holds; nothing is written. `boot_id` is the
-    /// kernel's, and tells a restart of the daemon from a restart of the node.
+    /// Reads the journal and goes on with what it holds, except what is out of date ([`Store::is_outdated`]); nothing
+    /// is written. `boot_id` is the kernel's, and tells a restart of the daemon from a restart of the node.
     ///
     /// # Errors
     /// [`JournalError::Disk`]; [`JournalError::Version`] if another litd wrote it. No device may
@@ -273,6 +294,9 @@ impl Journal {
     ) -> Result<(Self, Option<Recovered>), JournalError> {
         let bytes = store.load_journal()?;
         let recovered = read(&bytes)?;
+        let named = recovered.iter().flat_map(Recovered::addresses);
+        let superseded: BTreeSet<String> = named.filter(|it| store.is_outdated(it)).collect();
+        let recovered = recovered.and_then(|it| it.without(|address| superseded.contains(address)));
         let damaged = recovered.as_ref().is_some_and(|it| it.damaged.is_some());
         let sound = !damaged && bytes.last().is_none_or(|&byte| byte == b'\n');
         // Neither locks nor late writes outlive a boot.
@@ -284,7 +308,11 @@ impl Journal {
                 .map_or_else(Vec::new, |it| it.entries.clone()),
             clocks: of_this_boot.map_or_else(Vec::new, |it| it.clocks.clone()),
             late: of_this_boot.map_or_else(Vec::new, |it| it.late.clone()),
-            file: if sound { File::Whole } else { File::Torn },
+            file: match (superseded.is_empty(), sound) {
+                (false, _) => File::Lacking,
+                (true, true) => File::Whole,
+                (true, false) => File::Torn,
+            },
             size: bytes.len(),
             longest: LONG,
             limit: LONG,
@@ -292,6 +320,7 @@ impl Journal {
             started: false,
             written: false,
             outdated: BTreeSet::new(),
+            superseded,
         };
         Ok((journal, recovered))
     }
@@ -336,6 +365,37 @@ impl Journal {
         }
         self.file = File::Lacking;
         Some(self.tidy(store))
+    }
+
+    /// The devices that the file names although another litd has had them since.
+    #[must_use]
+    pub fn superseded(&self) -> &BTreeSet<String> {
+        &self.superseded
+    }
+
+    /// Removes these devices from the file: without the other litd's links, which a boot removes, they would count.
+    ///
+    /// # Errors
+    /// [`JournalError::Disk`]: they are still in the file.
+    pub fn drop_superseded(&mut self, store: &mut impl Store) -> Result<(), JournalError> {
+        if self.superseded.is_empty() {
+            return Ok(());
+        }
+        let entries = self.entries.clone();
+        let record = |address: &String| {
+            let (released, freed) = (address.clone(), address.clone());
+            [
+                Record::Released { address: released },
+                Record::Freed { address: freed },
+            ]
+        };
+        let records: Vec<Record> = self.superseded.iter().flat_map(record).collect();
+        // Both ways record it; a full disk may allow one of them.
+        self.replace(store, &entries)
+            .or_else(|_| self.append(store, &records))?;
+        self.superseded.clear();
+        self.file = File::Whole;
+        Ok(())
     }
 
     /// Empties the file if it should name no device any more, but could not be replaced when the last one was
@@ -705,6 +765,7 @@ impl Journal {
         }
         self.written = true;
         self.outdated.clear();
+        self.superseded.clear();
         self.file = File::Whole;
         self.size = bytes.len();
         self.longest = self.limit.max(bytes.len().saturating_mul(2));

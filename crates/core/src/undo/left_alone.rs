@@ -61,6 +61,12 @@ impl AllLeftAlone {
         self.0.extend(theirs.0);
     }
 
+    /// Forgets the devices for whose addresses this does not count.
+    pub fn keep(&mut self, counts: impl Fn(&str) -> bool) {
+        let address = |name: &str| name.split(' ').next().is_none_or(&counts);
+        self.0.retain(|name, _| address(name));
+    }
+
     /// Why a device is left alone; `None` if it is not.
     pub fn of(&self, unit: &Unit) -> Option<LeftAlone> {
         self.0.get(&self.key(unit)).copied()
