@@ -241,8 +241,8 @@ impl Characterised {
             let known: Vec<f64> = values.iter().copied().flatten().collect();
             let high = known.iter().filter(|it| **it >= 0.8).count();
             let note = format!(
-                "the paper: high for most kernels and GPUs, its cells have no numbers in the text; {high} of {} cells \
-                 ({kernels} kernels on each GPU) are at least 0.8, {} have none as {none}",
+                "the paper: high for most kernels and GPUs, without numbers in the text; ours: {high} of {} cells \
+                 ({kernels} kernels on each GPU) are at least 0.8, {} have no value, because {none}",
                 all.len(),
                 all.len() - known.len()
             );
@@ -281,7 +281,7 @@ impl Characterised {
                  The simulator has one temperature and one clock in an iteration",
                 self.warming.len()
             );
-            let what = format!("{what}: GPUs at the paper's place, of four");
+            let what = format!("{what}: how many of four GPUs have the same place as in the paper");
             Item::compared("figure-5", what, "", 4.0, same as f64, note)
         };
         vec![
@@ -309,7 +309,7 @@ impl Characterised {
                 .iter()
                 .map(|it| format!("{:.0}", it / sum * 100.0))
                 .collect();
-            let note = format!("shares of GPU 0 to 7: {} %", shares.join(" "));
+            let note = format!("ours, shares of GPU 0 to 7: {} %", shares.join(" "));
             let said = match node.name {
                 "mi300x-node1" => "the paper: GPU 4 almost constantly",
                 _ => "the paper: GPU 3 most of the time",

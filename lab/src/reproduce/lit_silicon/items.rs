@@ -167,7 +167,7 @@ fn rest(policy: Policy, it: &Measures) -> String {
         _ => ("throughput", "power", -it.saved / (1.0 + it.saved)),
     };
     format!(
-        "{of} converges in {} samples (99.5 % rule), CV {:.2} % from then on; {other} {:+.2} %",
+        "ours: {of} converges in {} samples (99.5 % rule), CV {:.2} % from then on; {other} {:+.2} %",
         it.convergence,
         percent(it.variation),
         percent(value)
@@ -203,7 +203,7 @@ fn warm_up(lab: &Lab) -> Vec<Item> {
         let least = gains.iter().copied().fold(f64::MAX, f64::min);
         let shown: Vec<String> = gains.iter().map(|it| format!("{it:.2}")).collect();
         let note = format!(
-            "the paper: similar values regardless of warm-up; gains of {} % for 50, 3, 6, 12, 25 samples",
+            "the paper: similar values regardless of warm-up; ours: gains of {} % for 50, 3, 6, 12, 25 samples",
             shown.join(", ")
         );
         let what = format!(
@@ -229,7 +229,7 @@ fn final_caps(lab: &Lab) -> Vec<Item> {
         };
         let shown: Vec<String> = caps(ran).iter().map(|it| format!("{it:.0}")).collect();
         let note = format!(
-            "the paper: a very similar distribution; caps {} W",
+            "the paper: a very similar distribution; ours: caps {} W",
             shown.join(" ")
         );
         let what = format!(

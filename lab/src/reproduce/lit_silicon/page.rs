@@ -18,9 +18,9 @@ writes this page. A test compares some rows with what the command prints, and wi
 iterations for each run of a law. Node 1 is the simulated node `mi300x-node1`, node 0 is `mi300x-node0`
 (lab/sim/scenarios); a row that names no node is about node 1.
 
-- **Fit.** Node 1 was fitted to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md), so
-  agreement there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's. Power above
-  idle grows as clock^1.2 (fitted), and the mean clock falls a little less than power.
+- **Fit.** Node 1 was fitted to Table III under the bare law and to Figures 3 and 5 (docs/calibration.md), so agreement
+  there is no prediction. Node 0 was not fitted: only its order of GPUs is the paper's. Power above idle grows as
+  clock^1.2 (fitted); so if caps are lowered, the mean clock falls a little less, in per cent, than power.
 - **Laws.** The *bare law* is Algorithms 1 to 3 of the paper without any stopping rule. *litd* is the model law
   (docs/laws.md) as shipped, with its stopping rules. Both have Table II's defaults, except for the one knob that a
   row names (docs/laws-sensitivity.md explains them; *power cap* is the cap of all GPUs at the start).
@@ -32,9 +32,9 @@ iterations for each run of a law. Node 1 is the simulated node `mi300x-node1`, n
 - **Predicted** is what equations 1 to 16 of the paper compute from three iterations before any adjustment.
 - **Convergence** (the paper's 99.5 % rule): throughput has converged at the first sample that reaches 99.5 % of its
   greatest value. Power has converged at the first sample at or below 100.5 % of its least value; earlier samples at
-  99.5 % of its greatest value or more are not counted. \"In 0 samples\" means at the first sample that counts after
-  the warm-up. We take single samples, the paper rolling means of power. CV is the standard deviation / mean from
-  then on.
+  99.5 % of its greatest value or more are not counted. \"In 0 samples\" means at the first sample that counts after the
+  warm-up. We take single samples; the paper takes rolling means of power. CV is the standard deviation / mean of the
+  samples from convergence on.
 - **Seeds.** Rows with a 95 % interval (Student) have the mean of eight seeds. The interval covers noise on one
   simulated node, and not the differences between nodes. Rows that node 1 was fitted to name their seeds. Every other
   number, those under Trends included, is of one seed, so small differences may be noise.

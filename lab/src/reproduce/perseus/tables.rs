@@ -221,7 +221,7 @@ pub(super) fn large_scale(lab: &Lab) -> Fallible<Vec<Item>> {
     for (gpus, pipelines, microbatches) in SCALES {
         let what = format!("{gpus} GPUs: microbatches of each of {pipelines} pipelines");
         let ours = 1536.0 / f64::from(gpus / 64);
-        let note = "a batch of 1,536 over pipelines of eight stages with tensors on eight GPUs";
+        let note = "a batch of 1,536 over pipelines of eight stages, with tensor parallelism over eight GPUs";
         items.push(Item::compared(
             "table-5",
             what,
