@@ -82,10 +82,11 @@ impl Landing {
         self
     }
 
-    /// The late writes that matter on top of somebody else's cap: all except those of the cap that litd had found,
-    /// which nobody can tell from somebody's setting it.
+    /// The late writes that matter on top of somebody else's cap. Of what a predecessor's journal merely names the cap
+    /// that it had found is left out: it was most likely done, and somebody who sets it means it.
     pub fn over(mut self, found: Option<Watts>) -> Option<Self> {
         self.is_away = true;
+        let found = found.filter(|_| self.source == Source::Wish);
         self.without(|cap| found.is_some_and(|found| found.is_same_cap(cap)))
     }
 
@@ -292,9 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn on_top_of_a_foreign_cap_only_caps_other_than_the_one_found_matter() {
-        assert!(own(700.0, false).over(Some(Watts(700.0))).is_none());
-        let landing = own(500.0, false).over(Some(Watts(700.0))).unwrap();
-        assert!(landing.may_follow(Nanos(0), None));
+    fn on_top_of_a_foreign_cap_failed_writes_matter_also_of_the_cap_found() {
+        for cap in [500.0, 700.0] {
+            let landing = own(cap, false).over(Some(Watts(700.0))).unwrap();
+            assert!(landing.may_follow(Nanos(0), None) && landing.may_come(Watts(cap)));
+        }
+        let last = wish().over(Some(Watts(600.0)));
+        assert!(last.is_none(), "{last:?}");
     }
 }

@@ -83,6 +83,8 @@ impl<S: Store> Core<S> {
             } else if again {
                 self.leave_to_them(device, found, cap);
                 self.foreign_change(device, cap);
+            } else {
+                self.found_under_late(device, cap);
             }
             return;
         }

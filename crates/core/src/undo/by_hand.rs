@@ -334,12 +334,13 @@ impl<S: Store> Core<S> {
                 .replace(cap)
                 .is_some_and(|it| it.is_same_cap(cap))
             {
-                settled.push((unit.address().to_owned(), cap));
+                settled.push((device, unit.address().to_owned(), cap));
             }
         }
-        for (address, cap) in settled {
+        for (device, address, cap) in settled {
             let text = format!("holds {cap}, set by hand: it stays when litd ends");
             self.note(Note::info(EventKind::Command, text).device(&address));
+            self.found_under_late(device, cap);
         }
     }
 

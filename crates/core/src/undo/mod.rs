@@ -256,6 +256,14 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// A device has another cap found, which failed writes of before may replace.
+    pub(crate) fn found_under_late(&mut self, device: usize, found: Watts) {
+        let unit = self.devices.get(device);
+        if unit.is_some_and(|it| it.landing.is_some()) {
+            self.journal_over(device, None, found);
+        }
+    }
+
     /// A write was called failed, or was not done: the device may do it late all the same. Until that is over its
     /// entry stays, so that the late cap is known as litd's and undone. `fails`: the write failed or was not done,
     /// and was not just replaced by a foreign cap.

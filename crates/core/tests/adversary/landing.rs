@@ -48,6 +48,52 @@ fn failed_write_below_somebody_elses_cap() -> Node {
     node
 }
 
+/// gpu1 goes back from 500 W to the 700 W found, by a write that its driver calls failed and does 12 s later.
+fn failed_write_back() -> Node {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.command(budget(2000.0)).unwrap();
+    node.pass(10.0);
+    assert_eq!(node.gpus[1].cap, Watts(500.0));
+    node.gpus[1].writes = Writes::FailAndLand(12 * SECOND);
+    node.command(Command::SetBudget { watts: None }).unwrap();
+    node.pass(0.3);
+    node
+}
+
+/// The same where the late write is one of the cap that litd had found.
+#[test]
+fn of_the_cap_found_on_top_of_somebody_elses_cap() {
+    let mut node = failed_write_back();
+    node.gpus[1].cap = Watts(400.0);
+    node.pass(5.0);
+    node.gpus[1].writes = Writes::Taken;
+    assert_eq!(node.status().devices[1].state, DeviceState::Foreign);
+    node.pass(40.0);
+    assert!(node.has_landed(1), "{:?}", node.log);
+    assert_eq!(node.gpus[1].cap, Watts(400.0), "{:?}", node.log);
+    assert!(node.stop());
+    assert_eq!(node.gpus[1].cap, Watts(400.0));
+}
+
+/// A second write has succeeded, and somebody has changed the cap since: it is the one found now, and whoever comes
+/// after an orderly stop knows that the first write may replace it.
+#[test]
+fn of_the_cap_that_was_found_before_somebody_changed_it() {
+    let mut node = failed_write_back();
+    node.out_of_order = true;
+    node.gpus[1].writes = Writes::Taken;
+    node.pass(3.0);
+    assert_eq!(node.gpus[1].cap, Watts(700.0));
+    node.gpus[1].cap = Watts(400.0);
+    node.pass(3.0);
+    assert!(node.stop());
+    node.pass(10.0);
+    assert!(node.has_landed(1), "{:?}", node.log);
+    assert!(node.restore());
+    assert_eq!(node.gpus[1].cap, Watts(400.0), "{:?}", node.log);
+}
+
 /// A foreign cap is restored where a late write replaces it.
 #[test]
 fn on_top_of_somebody_elses_cap() {
