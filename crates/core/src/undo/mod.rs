@@ -2,6 +2,7 @@
 
 pub(crate) mod by_hand;
 pub(crate) mod left_alone;
+mod overlaid;
 pub(crate) mod predecessor;
 pub(crate) mod progress;
 pub(crate) mod release;
@@ -231,37 +232,6 @@ impl<S: Store> Core<S> {
         );
         let note = Note::warning(EventKind::Restore, text).device(unit.address());
         self.note(note);
-    }
-
-    /// The journal has somebody else's cap as the one found from now on, and the late writes that may replace it.
-    pub(crate) fn journal_over(&mut self, device: usize, found: Option<Watts>, theirs: Watts) {
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        let address = unit.address().to_owned();
-        self.writer.cross_out(&address, &mut self.out);
-        let Some(unit) = self.devices.get_mut(device) else {
-            return;
-        };
-        unit.landing = unit.landing.take().and_then(|it| it.over(found));
-        let Some(landing) = &unit.landing else {
-            return;
-        };
-        let late = landing.caps().iter().filter(|cap| !cap.is_same_cap(theirs));
-        let late: Vec<(usize, Watts)> = late.map(|&cap| (device, cap)).collect();
-        unit.found = Some(theirs);
-        for write in late {
-            self.writer
-                .journal_writes(&[write], &self.devices, &mut self.out);
-        }
-    }
-
-    /// A device has another cap found, which failed writes of before may replace.
-    pub(crate) fn found_under_late(&mut self, device: usize, found: Watts) {
-        let unit = self.devices.get(device);
-        if unit.is_some_and(|it| it.landing.is_some()) {
-            self.journal_over(device, None, found);
-        }
     }
 
     /// A write was called failed, or was not done: the device may do it late all the same. Until that is over its
