@@ -601,6 +601,8 @@ impl<S: Store> Core<S> {
                 "holds its planned clocks, or has none, again",
             ),
         };
+        let job = unit.usage.job();
+        let note = job.into_iter().fold(note, Note::job);
         self.note(note.device(&address));
     }
 

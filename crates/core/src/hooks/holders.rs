@@ -130,7 +130,8 @@ impl<S: Store> Core<S> {
                 Note::warning(EventKind::Foreign, text)
             }
         };
-        self.note(note.device(&address));
+        // Nobody knows which of them came, and each can come and go as often as he likes.
+        self.note(note.device(&address).caused_by(None));
         if let Some(name) = job {
             self.suspend_or_resume(&name);
         }

@@ -193,3 +193,25 @@ fn ids_that_may_all_be_one_users_wash_away_nobody_elses_events() {
     flood(&mut node, |at| 200_000 + at);
     assert_eq!(counted(&node, "of user 1001"), 4);
 }
+
+/// Processes of two users come to a GPU and leave it, again and again.
+#[test]
+fn who_comes_and_goes_at_a_gpu_washes_away_none_of_the_nodes_events() {
+    let _beside = beside();
+    let mut node = Node::new(1, config());
+    assert_eq!(counted(&node, "started on"), 1);
+    for at in 0..1200 {
+        let (one, other) = (Holder::new(pid(0), 1000), Holder::new(pid(0) + 1, 1001));
+        let holders = [vec![one.clone(), other], vec![one]][at % 2].clone();
+        let session = node.connect_from(pid(0), 1000, None);
+        let bytes = &FromHook::Hello(hello(0, 1)).encode();
+        node.handle(Event::Frame { session, bytes }, &mut |reply| match reply {
+            Reply::Holders(_) => Reply::Holders(Ok(holders.clone())),
+            reply => reply,
+        });
+        node.pass(SECOND);
+    }
+    let come = counted(&node, "several users use it");
+    assert!(come > 100, "{come} {:?}", &node.events()[..9]);
+    assert_eq!(counted(&node, "started on"), 1);
+}
