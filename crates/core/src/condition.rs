@@ -329,8 +329,10 @@ mod tests {
     /// The condition after others were taken over by the litd that kept `own`, on the devices a and b, of which each
     /// one had been had last as told.
     fn taken_over(own: &str, others: &[&str], last: [HadLast; 2]) -> (String, Vec<usize>) {
-        let mut store = MemoryStore::default();
-        store.condition = own.as_bytes().to_vec();
+        let mut store = MemoryStore {
+            condition: own.as_bytes().to_vec(),
+            ..Default::default()
+        };
         let others: Vec<Vec<u8>> = others.iter().map(|it| it.as_bytes().to_vec()).collect();
         let had_last = |address: &str| match address {
             "a" => last[0],
