@@ -293,9 +293,7 @@ class Measures:
         last = self._slowdown.last
         if last is None:
             return "but there were too few to tell by how much"
-        return (
-            f"or less than {last.resolution:.2g} % longer, which can't be told from chance"
-        )
+        return f"or less than {last.resolution:.2g} % longer, which can't be told from chance"
 
     def _leave_it(self, why: str, *, job: bool = False) -> None:
         """Times modules from now on: nothing speaks against the stack itself.
