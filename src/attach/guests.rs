@@ -1,4 +1,5 @@
-//! Ranks without a hook: sessions of the core's whose frames litd makes itself, from traces on demand. The core treats
+//! Ranks without a hook: sessions of the core's whose frames litd makes itself, from traces on demand, or from what a
+//! plugin has noted of their collectives. The core treats
 //! them as hooks, so the same checks hold: the process has to use its GPU, and one rank of a GPU counts.
 
 use std::collections::BTreeMap;
@@ -11,13 +12,21 @@ use crate::process::Process;
 /// What waits for a guest; the core sends a few messages in a minute.
 const MOST_WAITING: usize = 64;
 
+/// A job of guests: the way in which it is measured, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestJob {
+    /// The way.
+    pub way: &'static str,
+    /// The number.
+    pub number: u64,
+}
+
 /// A rank without a hook.
 #[derive(Debug)]
 struct Guest {
     pid: u32,
     process: Process,
-    /// The guests of one job have the same number.
-    job: u64,
+    job: GuestJob,
     waiting: Vec<ToHook>,
     is_closed: bool,
 }
@@ -37,8 +46,8 @@ pub struct Newcomer {
     pub pid: u32,
     /// The process.
     pub process: Process,
-    /// The same for all ranks of its job.
-    pub job: u64,
+    /// Its job.
+    pub job: GuestJob,
 }
 
 impl Guests {
@@ -106,6 +115,12 @@ impl Guests {
     /// A hook's connection has ended.
     pub fn part_from_hook(&mut self, id: SessionId) {
         self.hooks.remove(&id);
+    }
+
+    /// Whether a process is a guest already.
+    #[must_use]
+    pub fn has_guest(&self, pid: u32) -> bool {
+        self.guests.values().any(|it| it.pid == pid)
     }
 
     /// Whether a process is connected as a hook.
