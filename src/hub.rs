@@ -67,7 +67,7 @@ pub struct Hub {
     configuration: String,
     stopped: bool,
     wishes: Option<Rc<Wishes>>,
-    /// What is seen of rings; `None` where litd reads none.
+    /// The state of all rings; `None` where litd reads none.
     rings: Option<Rc<Shown>>,
     /// Ranks without a hook; `None` where litd samples none.
     guests: Option<Guests>,

@@ -1,4 +1,4 @@
-//! What may take long, or for ever, such as reading the files and the environments of processes. Each errand has a
+//! Errands: reading that may take long, or for ever, as of files and environments of processes. Each errand has a
 //! thread of its own, and the loop waits for none.
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ pub(super) struct Out<T> {
 impl<T> Out<T> {
     /// Tells it.
     pub fn send(&self, outcome: T) {
-        // Nobody listens any more once litd ends.
+        // Once litd ends nobody listens any more.
         let _ = self.out.send((self.number, outcome));
     }
 }
@@ -100,7 +100,7 @@ mod tests {
         assert!(!errands.start(2, 1000, short), "one of each owner");
         assert!(errands.start(3, 1001, short));
         assert_eq!(outcomes.recv().unwrap(), (3, 7));
-        // Its thread has to end, too.
+        // The short errand's thread has to end, too.
         while !errands.start(4, 1001, forever) {
             thread::sleep(Duration::from_millis(1));
         }

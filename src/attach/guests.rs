@@ -39,14 +39,14 @@ pub struct Guests {
     hooks: BTreeMap<SessionId, u32>,
 }
 
-/// Who is to be a guest.
+/// A process that is to be a guest.
 #[derive(Debug)]
 pub struct Newcomer {
     /// The process's id.
     pub pid: u32,
     /// The process.
     pub process: Process,
-    /// Its job.
+    /// The job that the process is a rank of.
     pub job: GuestJob,
 }
 
@@ -127,5 +127,29 @@ impl Guests {
     #[must_use]
     pub fn has_hook(&self, pid: u32) -> bool {
         self.hooks.values().any(|&it| it == pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_ends_its_own_job_and_no_other_with_the_same_number() {
+        let mut guests = Guests::default();
+        let mut add = |id, pid, way, number| {
+            let process = Process::since("/proc".as_ref(), pid, 1);
+            let job = GuestJob { way, number };
+            guests.add(SessionId(id), Newcomer { pid, process, job });
+        };
+        add(1, 71, "traces", 1);
+        add(2, 72, "traces", 1);
+        add(3, 73, "rings", 1);
+        add(4, 74, "traces", 2);
+        assert!(guests.has_guest(73) && !guests.has_guest(75));
+        let gone = guests.meet_hook(SessionId(9), 72);
+        assert_eq!(gone, [SessionId(1), SessionId(2)]);
+        assert_eq!(guests.meet_hook(SessionId(10), 75), []);
+        assert!(guests.has_hook(75) && !guests.has_hook(71));
     }
 }

@@ -26,12 +26,12 @@ impl Hub {
         self.guests.as_ref().is_some_and(|it| it.has_guest(pid))
     }
 
-    /// From now on that is shown of rings.
+    /// From now on answers show this state of rings.
     pub fn show_rings(&mut self, shown: Rc<Shown>) {
         self.rings = Some(shown);
     }
 
-    /// What is seen of rings; `None` where litd reads none.
+    /// The state of all rings; `None` where litd reads none.
     #[must_use]
     pub fn rings_seen(&self) -> Option<RingsSeen> {
         self.rings.as_ref().map(|it| it.seen())

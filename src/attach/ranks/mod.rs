@@ -30,7 +30,7 @@ const HOOKED: &str = "its processes have the hook, which shows more";
 /// The same of a job that another way has come to first.
 const GUEST: &str = "its processes are measured in another way without a hook already";
 
-/// What the processes of a job have in common.
+/// The marks that the processes of a job have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub uid: u32,
@@ -163,13 +163,13 @@ fn taken(hub: &Hub, pid: u32) -> Option<&'static str> {
 /// A way to measure ranks without a hook.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
-    /// Its name, in words.
+    /// The way's name, in words.
     pub name: &'static str,
-    /// What the processes of its jobs use, as hellos say it.
+    /// The software that processes use, as hellos say it.
     pub framework: &'static str,
     /// The software that it is known by among profilers, if it can do harm (`litctl stacks`).
     pub profiler: Option<&'static str>,
-    /// What those of a job's processes do besides using GPUs that it can measure.
+    /// The condition, besides using a GPU, on which a process can be measured, in words.
     pub takes: &'static str,
 }
 

@@ -39,7 +39,7 @@ impl Rank {
     }
 }
 
-/// What the core has told the ranks of a job.
+/// The core's words to the ranks of a job.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub directive: Directive,
@@ -77,7 +77,7 @@ impl Told {
 
 /// A job that is sampled in some way.
 pub(crate) trait Sampled {
-    /// Its ranks.
+    /// The job's ranks.
     fn ranks(&self) -> &[Rank];
     /// The same to be changed, and what the core has told them.
     fn parts(&mut self) -> (&mut Vec<Rank>, &mut Told);
@@ -90,10 +90,10 @@ pub(crate) trait Sampled {
 pub(crate) enum Stage<S> {
     /// Processes come, and drivers tell which of them use GPUs.
     Gathers {
-        /// What is missing, in words.
+        /// The reason why the job is not sampled yet, in words.
         why: String,
     },
-    /// Its processes' environments are read.
+    /// The environments of the job's processes are read.
     Places { errand: u64, members: Vec<Member> },
     /// Each rank has said hello to the core.
     Joins { ranks: Vec<Rank>, since: Nanos },
@@ -159,7 +159,7 @@ impl<S: Sampled> Stage<S> {
         };
     }
 
-    /// What the core has told its ranks: `Joins` -> `Samples` once all are in, `Rests` if one is not let in.
+    /// Takes the core's words to the ranks: `Joins` -> `Samples` once all are in, `Rests` if one is not let in.
     pub fn hear(&mut self, hub: &mut Hub, now: Nanos, begin: impl FnOnce(Vec<Rank>, Told) -> S) {
         match self {
             Self::Joins { ranks, since } => {

@@ -29,7 +29,7 @@ pub(super) struct Look {
 pub(super) struct Listening {
     ranks: Vec<Rank>,
     told: Told,
-    /// `None` until the rings' beginnings have been passed over.
+    /// The looks; `None` until older collectives have been passed over.
     looks: Option<Looks>,
     /// Whether caps had settled when the look that is under way began.
     counts: bool,
@@ -90,7 +90,7 @@ impl Listening {
         self.looks.as_ref().map_or(Nanos::ZERO, Looks::lasts)
     }
 
-    /// This errand reads what is there now: the next look begins.
+    /// An errand reads the look that is over: the next look begins.
     pub fn begins(&mut self, errand: u64, now: Nanos) {
         let looks = self.looks.get_or_insert_with(|| Looks::new(now));
         self.reading = Some(Look {
@@ -102,7 +102,7 @@ impl Listening {
         self.counts = self.told.is_sample_wanted();
     }
 
-    /// Nothing was to be read.
+    /// Older collectives were passed over.
     pub fn skipped(&mut self) {
         self.reading = None;
     }

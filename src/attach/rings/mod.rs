@@ -1,6 +1,6 @@
 //! Jobs without a hook, sampled by the rings in which litd's plugin for NCCL and RCCL notes arrivals at collectives,
-//! where the administrator has named their directory: litd finds them, checks which process writes each, reads them, and
-//! hands the core the frames that hooks would send if they timed arrivals at collectives alone.
+//! where the administrator has named their directory: litd finds them, checks which process writes each, reads them,
+//! and hands the core the frames that hooks would send if they timed arrivals at collectives alone.
 //!
 //! - `search`: the rings that are there, and their writers;
 //! - `refused`: the files that are not read;
@@ -8,8 +8,8 @@
 //! - `job`: one job that is sampled.
 //!
 //! litd never locks a ring, never writes into one, and maps none: a process that shortens its ring does no more to
-//! litd than an error. Searching and reading have threads of their own, and one job is read at a time, so that the memory for
-//! that is bounded for the whole node.
+//! litd than an error. Searching and reading have threads of their own, and one job is read at a time, so that the
+//! memory for that is bounded for the whole node.
 
 mod job;
 mod read;
@@ -49,10 +49,14 @@ const SEARCH: Duration = Duration::from_secs(2);
 /// Reading takes some milliseconds: one that has not ended within this hangs.
 const HANGS: Duration = Duration::from_secs(15);
 
+/// A job whose rings show no iterations is left alone for so long, and for twice as long the next time.
+const ALONE: Nanos = Nanos(120_000_000_000);
+const DOUBLINGS: u32 = 5;
+
 /// A trouble with the directory is told of once in so long.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// This way to measure ranks.
+/// Rings as a way to measure ranks.
 const WAY: Way = Way {
     name: "arrivals at collectives",
     framework: "nccl",
@@ -68,7 +72,7 @@ enum Whose {
     Of(Owner),
 }
 
-/// What came of an errand.
+/// The outcome of an errand.
 #[derive(Debug)]
 enum Outcome {
     Found(Box<Found>),
@@ -81,6 +85,8 @@ enum Outcome {
 struct Job {
     number: u64,
     stage: Stage<Listening>,
+    /// How often it was left alone, because its rings showed no iterations.
+    left_alone: u32,
 }
 
 /// The search of the directory.
@@ -114,7 +120,7 @@ impl Searching {
     }
 }
 
-/// What answers show of the rings.
+/// The state of all rings, for answers.
 #[derive(Debug, Default)]
 pub struct Shown(RefCell<RingsSeen>);
 
@@ -347,7 +353,15 @@ impl Rings {
             .filter(|(key, those)| those.len() > 1 && !self.jobs.contains_key(key));
         for key in new.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             let (number, stage) = (self.number(), Stage::default());
-            self.jobs.insert(key, Job { number, stage });
+            let left_alone = 0;
+            self.jobs.insert(
+                key,
+                Job {
+                    number,
+                    stage,
+                    left_alone,
+                },
+            );
         }
     }
 
@@ -463,6 +477,11 @@ impl Rings {
                 if listening.fails(hub, now, &why) {
                     let text = job.stage.words();
                     job.stage.part(hub, now, &text, false);
+                    let time = ALONE.0 << job.left_alone.min(DOUBLINGS);
+                    job.left_alone = job.left_alone.saturating_add(1);
+                    if let Stage::Rests { until, .. } = &mut job.stage {
+                        *until = now + Nanos(time);
+                    }
                 }
             }
         }

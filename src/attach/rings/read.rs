@@ -24,7 +24,7 @@ pub(super) struct Reading {
     pub skips: bool,
 }
 
-/// One rank's ring.
+/// A rank's ring.
 #[derive(Debug)]
 pub(super) struct Open {
     pub process: Candidate,
@@ -34,12 +34,12 @@ pub(super) struct Open {
     pub tick: Option<Tick>,
 }
 
-/// What was read.
+/// The outcome of a reading.
 #[derive(Debug)]
 pub(super) struct Read {
     /// How far each ring was read, and the units of the clocks.
     pub rings: Vec<Open>,
-    /// `None` where nothing was to be read.
+    /// The sample; `None` where collectives were passed over.
     pub outcome: Result<Option<Sample>, Failure>,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum Failure {
     Ring(u32, String),
     /// The job runs no collectives now.
     Silent,
-    /// What its rings say is no iteration; in words.
+    /// The rings show no whole iteration; why, in words.
     Nothing(String),
 }
 
@@ -138,7 +138,7 @@ impl Open {
             .reader
             .read(|at, into| self.file.read_exact_at(into, at));
         let batch = batch.map_err(|why| Failure::Ring(pid, why.to_string()))?;
-        // Nothing vouches for that, but a ring that says otherwise is another process's, or made up.
+        // A ring that names another process is that one's, or made up.
         if i64::try_from(batch.pid) != Ok(i64::from(own)) {
             let why = format!("says that process {} writes it, and it is {own}", batch.pid);
             return Err(Failure::Ring(pid, why));
@@ -175,7 +175,7 @@ fn calls(records: &[Record], communicator: u64, tick: Tick) -> Vec<Called> {
 fn sample_of(called: &[Vec<Called>]) -> Result<Sample, String> {
     let found = repeats(called).map_err(|why| why.to_string())?;
     let arrivals = match arrivals(&found.last) {
-        // One iteration has too few collectives for that; several have more.
+        // An iteration may have too few collectives for that; several have more.
         Err(NoArrivals::ClocksUnknown { .. }) => arrivals_by(&found.last, &found.all),
         arrivals => arrivals,
     };
@@ -218,7 +218,7 @@ fn kernels(durations: &[Nanos], pieces: Vec<Piece>, first: Nanos) -> Kernels {
         });
         told.name.push(number);
         told.stream.push(0);
-        // It is computation to the law: whatever is waited for in it.
+        // To the law a piece is computation, whatever is waited for in it.
         told.class.push(Class::Computation);
         let start = piece.start - first;
         told.start.push(start);
@@ -367,13 +367,13 @@ mod tests {
             assert_eq!(rank.durations, [Nanos(700_000_000); 3]);
             let kernels = &rank.kernels;
             assert_eq!((kernels.name.len(), kernels.new_names.len()), (10, 2));
-            // It begins where the communicator rests longest, wherever the look began.
+            // The iteration begins where the communicator rests longest, wherever the look began.
             assert_eq!(kernels.new_names, ["from AllGather", "from ReduceScatter"]);
             assert_eq!(kernels.start[0], Nanos(late));
             assert!(!kernels.shows_collectives);
             assert!(kernels.class.iter().all(|it| *it == Class::Computation));
         }
-        // What was read once is not read again.
+        // A collective is read once.
         let rings = read.rings;
         let silent = Reading {
             rings,
@@ -381,7 +381,7 @@ mod tests {
         }
         .read();
         assert_eq!(silent.outcome.err(), Some(Failure::Silent));
-        // Nor is what was passed over.
+        // Collectives that were passed over are not read.
         let rings = files.open();
         let skipped = Reading { rings, skips: true }.read();
         assert!(skipped.outcome.unwrap().is_none());
@@ -412,7 +412,7 @@ mod tests {
         assert!(matches!(said, Failure::Ring(101, why) if why.contains("can't be read")));
     }
 
-    /// Whatever bytes are in rings, reading them is bounded, and ends in a sample or in words.
+    /// Reading is bounded, and ends in a sample or in words, whatever bytes are in rings.
     #[test]
     fn any_bytes_are_read_without_harm() {
         let mut seed = 11_u64;

@@ -21,12 +21,12 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Their ids.
+    /// The ids of these files.
     pub fn ids(&self) -> BTreeSet<String> {
         self.files.keys().cloned().collect()
     }
 
-    /// What is not there any more is forgotten.
+    /// Files that are not there any more are forgotten.
     pub fn keep(&mut self, there: &BTreeSet<String>, now: Instant) {
         self.files.retain(|id, _| there.contains(id));
         self.told.retain(|_, (since, _)| now < *since + WHILE);
@@ -51,7 +51,7 @@ impl Refused {
         }
     }
 
-    /// Some of them, in words.
+    /// Sentences on some of the files.
     pub fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.files.values().take(SHOWN).cloned().collect();
         if self.files.len() > SHOWN {

@@ -29,7 +29,7 @@ const MOST_FILES: usize = 10_000;
 /// The most open files of a user's processes that are looked at, each time.
 const MOST_DESCRIPTORS: usize = 1 << 16;
 
-/// What is known before a search.
+/// A search, with all that is known before it.
 #[derive(Debug)]
 pub(super) struct Search {
     pub proc: PathBuf,
@@ -69,7 +69,7 @@ pub(super) struct Refusal {
     pub why: String,
 }
 
-/// What is in the directory.
+/// The content of the directory.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The ids of all files that are named as rings are.
@@ -190,7 +190,7 @@ impl Search {
             if self.refused.contains(&entry.id) {
                 continue;
             }
-            // What a process writes already is read as far as it is there.
+            // A ring that is known already is read as far as it is there.
             let is_known = self.known.contains_key(&entry.id);
             match entry.flaw(directory).filter(|_| !is_known) {
                 Some(why) => found.refused.push(entry.refused(why)),

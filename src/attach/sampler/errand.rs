@@ -1,4 +1,4 @@
-//! What may take long, or for ever: reading environments of processes, and the files that processes write.
+//! Errands of the sampler: reading environments of processes, and the files that processes write.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(super) struct Wished {
     pub file: PathBuf,
 }
 
-/// What is to be done.
+/// An errand.
 #[derive(Debug)]
 pub(super) enum Errand {
     /// The ranks that launchers have given these processes.
@@ -56,7 +56,7 @@ pub(super) enum Errand {
     },
 }
 
-/// What came of it.
+/// The outcome of an errand.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Places(Vec<Option<Place>>),

@@ -46,7 +46,7 @@ const HANGS: Duration = Duration::from_secs(15);
 /// Where there are no optimizer's steps, all processes begin so long after the wish: all of them know of it by then.
 const START: Nanos = Nanos(9_000_000_000);
 
-/// This way to measure ranks.
+/// Traces on demand as a way to measure ranks.
 const WAY: Way = Way {
     name: "Kineto on demand",
     framework: "pytorch",
@@ -54,7 +54,7 @@ const WAY: Way = Way {
     takes: "ask for traces",
 };
 
-/// What the processes of a job have in common, by one of them.
+/// The marks of a client's job.
 fn key(client: &Client) -> Key {
     Key {
         uid: client.sender.uid,

@@ -348,9 +348,19 @@ impl Node {
         held.iter().zip(&found).filter(|(a, b)| a != b).count()
     }
 
-    /// Waits until the job is sampled, and what was there before has been passed over.
+    /// The job trains until it is sampled, and what was there before has been passed over.
     fn begins(&mut self) {
-        self.pass_until("sampling", |node| node.samples().is_some());
+        let deadline = Instant::now() + 2 * SOON;
+        while self.samples().is_none() {
+            assert!(
+                Instant::now() < deadline,
+                "{:#?}\n{}",
+                self.seen(),
+                self.stand.said()
+            );
+            self.runs_once();
+            thread::sleep(Duration::from_millis(100));
+        }
         thread::sleep(Duration::from_millis(600));
     }
 

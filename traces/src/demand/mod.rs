@@ -1,4 +1,4 @@
-//! What processes without a hook tell: short traces that they have recorded on demand, and collectives that a plugin
+//! Evidence of processes without a hook: short traces that they have recorded on demand, and collectives that a plugin
 //! has noted; and the iterations among these. The daemon reads them, so whatever they hold, it takes a bounded amount
 //! of memory and time.
 //!

@@ -39,7 +39,7 @@ pub struct Repeats {
     pub all: Vec<Vec<Arrival>>,
 }
 
-/// Why there are none.
+/// The reason why no iteration is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRepeats {
     /// Less than two iterations were told of, or the job does not repeat itself.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Record;
 
-/// Why there is none.
+/// The reason why ranks can't be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoCommon {
     /// No rank has told of anything: the job waits, or has hung.
@@ -15,7 +15,7 @@ pub enum NoCommon {
     Apart,
 }
 
-/// What the records of one process say of a communicator.
+/// The ranks that one process says it is in a communicator.
 #[derive(Debug, Default)]
 struct Said {
     /// By which ranks, and of how many.

@@ -42,7 +42,7 @@ pub struct Batch {
     pub pid: u64,
 }
 
-/// What the header says.
+/// The words of the header that count.
 struct Header {
     begun: u64,
     dropped: u64,
