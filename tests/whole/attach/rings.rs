@@ -21,7 +21,7 @@ use litd_units::{Millis, Nanos};
 use nix::sys::stat::Mode;
 use nix::unistd::{dup, mkfifo};
 
-use crate::stand::{GPUS, SOON, Stand, quick};
+use crate::stand::{GPUS, SOON, Stand, quick, seconds};
 use crate::users::{ALICE, BOB, is_root};
 
 /// Set in a process that writes a ring: the directory.
@@ -194,6 +194,8 @@ struct Node {
     directory: tempfile::TempDir,
     /// How many collectives of each function each rank has run.
     ran: Vec<BTreeMap<Function, u64>>,
+    /// When litd last looked at the rings.
+    looked: Nanos,
 }
 
 impl Node {
@@ -222,6 +224,7 @@ impl Node {
             stand,
             directory,
             ran: vec![BTreeMap::new(); GPUS],
+            looked: Nanos::ZERO,
         })
     }
 
@@ -308,20 +311,17 @@ impl Node {
         }
     }
 
-    /// Iterations run until litd has looked at the rings once more.
+    /// Iterations run until litd has looked at the rings once more. Between an iteration and its time the node's power
+    /// would be nonsense, so litd looks when none is under way.
     fn runs(&mut self) {
         let told = |node: &Self| node.job().map(|it| it.ranks[0].iteration);
-        let (before, deadline) = (told(self), Instant::now() + SOON);
-        while told(self) == before {
-            assert!(
-                Instant::now() < deadline,
-                "{:#?}\n{}",
-                self.seen(),
-                self.stand.said()
-            );
+        let before = told(self);
+        let lasts = seconds(self.seen().sampled[0].every_seconds);
+        while self.stand.rig.now() < self.looked + lasts {
             self.runs_once();
-            thread::sleep(Duration::from_millis(100));
         }
+        self.wait("a look", |node| told(node) != before);
+        self.looked = self.stand.rig.now();
         self.stand.finish();
     }
 
@@ -362,6 +362,7 @@ impl Node {
             thread::sleep(Duration::from_millis(100));
         }
         thread::sleep(Duration::from_millis(600));
+        self.looked = self.stand.rig.now();
     }
 
     /// How often the log has a warning with these words.
