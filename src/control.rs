@@ -141,8 +141,13 @@ fn lease(body: &[u8]) -> Result<Command, serde_json::Error> {
 }
 
 fn traceable(hub: &Shared) -> Traceable {
-    let wishes = hub.borrow().wishes();
-    wishes.map_or_else(Traceable::default, |wishes| wishes.traceable())
+    let hub = hub.borrow();
+    let wishes = hub.wishes();
+    let known = wishes.map_or_else(Traceable::default, |wishes| wishes.traceable());
+    Traceable {
+        rings: hub.rings_seen(),
+        ..known
+    }
 }
 
 /// Has processes record traces, which is recorded as commands are.

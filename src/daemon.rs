@@ -565,6 +565,9 @@ impl Sockets {
         if let Some(sampler) = Attach::sampler(wishes, config, hub) {
             spawn_local(sampler);
         }
+        if let Some(rings) = Attach::rings(shell, hub) {
+            spawn_local(rings);
+        }
         let by_path = vec![self.ingest.clone(), self.control.clone()];
         spawn_local(keep_reached(by_path.clone(), hub.clone()));
         let sessions = config.core.limits.sessions;

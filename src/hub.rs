@@ -21,7 +21,7 @@ use nix::unistd::Uid;
 use tokio::sync::Notify;
 
 use crate::announcements::Notes;
-use crate::attach::{Guests, Wishes};
+use crate::attach::{Guests, Shown, Wishes};
 use crate::baseline::BaselineFile;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -67,6 +67,8 @@ pub struct Hub {
     configuration: String,
     stopped: bool,
     wishes: Option<Rc<Wishes>>,
+    /// The state of all rings; `None` where litd reads none.
+    rings: Option<Rc<Shown>>,
     /// Ranks without a hook; `None` where litd samples none.
     guests: Option<Guests>,
     /// When each device was told to hold another cap.
@@ -118,6 +120,7 @@ impl Hub {
             configuration,
             stopped: false,
             wishes: None,
+            rings: None,
             guests: None,
             told: HashMap::new(),
             progress: Rc::new(Notify::new()),
@@ -394,6 +397,9 @@ impl Hub {
         status.build.configuration.clone_from(&self.configuration);
         if let Some(wishes) = &self.wishes {
             wishes.add_to(&mut status.jobs);
+        }
+        if let Some(rings) = &self.rings {
+            rings.add_to(&mut status.jobs);
         }
         status
     }

@@ -1,6 +1,8 @@
 //! Holders of litd's locks, as the kernel tells. No file is opened or locked to see that: trying a lock, if only
 //! for a moment, would keep a daemon from starting in that moment.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -94,18 +96,60 @@ impl Held {
 }
 
 /// A file as the kernel's lists of locks name it.
-fn id_of(file: &Metadata) -> String {
+#[must_use]
+pub fn id_of(file: &Metadata) -> String {
     let (device, inode) = (file.dev(), file.ino());
     format!("{:02x}:{:02x}:{inode}", major(device), minor(device))
 }
 
 /// The process that has this file locked by a line of the kernel's, if the line is about that.
 fn pid_in(line: &str, id: &str) -> Option<u32> {
+    let (pid, place) = lock_in(line)?;
+    (place == id).then_some(pid)
+}
+
+/// The process that has a file locked, and the file, by a line of the kernel's.
+fn lock_in(line: &str) -> Option<(u32, &str)> {
     // 7: FLOCK ADVISORY WRITE 4711 00:1a:815 0 EOF; a waiting one: 7: -> FLOCK ...
     let mut words = line.split_whitespace().skip(1);
     let is_lock = words.next() == Some("FLOCK");
     let (pid, place) = (words.nth(2)?, words.next()?);
-    (is_lock && place == id).then(|| pid.parse().ok())?
+    is_lock.then(|| Some((pid.parse().ok()?, place)))?
+}
+
+/// The locks of one descriptor, as the kernel tells of it.
+fn locks(about: &str) -> impl Iterator<Item = &str> {
+    let lines = about.lines().filter_map(|line| line.strip_prefix("lock:"));
+    lines.map(str::trim_start)
+}
+
+fn each(folder: PathBuf) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// The files that a process has locked and whose names, as it has opened them, `named` takes, by the ids that
+/// [`id_of`] tells. So many descriptors are looked at, less those that were: `None` if that is too few. No file is
+/// looked at itself, because its file system may be the process's own and hang.
+#[must_use]
+pub fn locked_by(
+    proc: &Path,
+    pid: u32,
+    named: impl Fn(&OsStr) -> bool,
+    most: &mut usize,
+) -> Option<BTreeSet<String>> {
+    let place = proc.join(pid.to_string());
+    let mut found = BTreeSet::new();
+    for descriptor in each(place.join("fd")) {
+        *most = most.checked_sub(1)?;
+        let file = fs::read_link(descriptor.path()).unwrap_or_default();
+        if file.file_name().is_none_or(|name| !named(name)) {
+            continue;
+        }
+        let about = fs::read_to_string(place.join("fdinfo").join(descriptor.file_name()));
+        let about = about.unwrap_or_default();
+        found.extend(locks(&about).filter_map(|line| Some(lock_in(line)?.1.to_owned())));
+    }
+    Some(found)
 }
 
 /// Whether this process has a file locked, by what the kernel tells of its descriptors. The list of all locks would
@@ -117,7 +161,6 @@ pub fn has_locked(proc: &Path, pid: u32, file: &Metadata) -> bool {
         let there = fs::metadata(descriptor);
         there.is_ok_and(|it| (it.dev(), it.ino()) == (file.dev(), file.ino()))
     };
-    let each = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
     // Of a process whose first thread has ended the others still have the descriptors.
     let threads = each(proc.join(format!("{pid}/task")));
     let mut descriptors = threads.flat_map(|thread| {
@@ -130,8 +173,7 @@ pub fn has_locked(proc: &Path, pid: u32, file: &Metadata) -> bool {
     });
     descriptors.any(|descriptor| {
         let about = fs::read_to_string(descriptor).unwrap_or_default();
-        let mut locks = about.lines().filter_map(|line| line.strip_prefix("lock:"));
-        locks.any(|line| pid_in(line.trim_start(), &id).is_some())
+        locks(&about).any(|line| pid_in(line, &id).is_some())
     })
 }
 
@@ -187,5 +229,10 @@ mod tests {
         let told = Held::now(proc).pid_of(&about).is_some();
         assert_eq!(has_locked(proc, own, &about), told);
         assert!(!has_locked(proc, u32::MAX, &about));
+        let locked = |name: &str, mut most| locked_by(proc, own, |it| it == name, &mut most);
+        let ids = BTreeSet::from([id_of(&about)]);
+        assert_eq!(locked("lock", 10_000), told.then_some(ids));
+        assert_eq!(locked("other", 10_000), Some(BTreeSet::new()));
+        assert_eq!(locked("lock", 1), None, "too few descriptors");
     }
 }

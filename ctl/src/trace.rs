@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use litd::attach::Environment;
 use litd::process::{self, Stat};
-use litd_api::{SampledJob, TraceStage, TraceWish, Traceable, WishedTrace};
+use litd_api::{RingsSeen, SampledJob, TraceStage, TraceWish, Traceable, WishedTrace};
 use litd_files::{Beneath, NotTaken};
 use litd_units::count;
 use serde::Serialize;
@@ -120,10 +120,13 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
     if json {
         return output::json(traceable);
     }
+    let mut text = traceable.rings.as_ref().map_or_else(String::new, rings);
+    if !traceable.on && !text.is_empty() {
+        return output::text(&text);
+    }
     if !traceable.on {
         return Err(Traceable::OFF.into());
     }
-    let mut text = String::new();
     for trouble in &traceable.troubles {
         text += &format!("{trouble}\n");
     }
@@ -140,16 +143,16 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
         );
     }
     for sampled in &traceable.sampled {
-        text += &sampled_job(sampled);
+        text += &sampled_job(sampled, "by a trace");
     }
     let impostors = traceable.datagrams.impostors;
     if impostors > 0 {
-        let many = count(usize::try_from(impostors).unwrap_or(usize::MAX), "request");
+        let many = many(impostors, "request");
         text += &format!("{many} named another process's id than the sender's, and got no trace\n");
     }
     let unsure = traceable.datagrams.unsure;
     if unsure > 0 {
-        let many = count(usize::try_from(unsure).unwrap_or(usize::MAX), "request");
+        let many = many(unsure, "request");
         text += &format!(
             "{many} came from processes that had only just started; if this number grows, one user's processes flood the \
              socket, and others may not be listed\n"
@@ -162,12 +165,42 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
     output::text(&text)
 }
 
-/// A job that litd samples by such traces.
-fn sampled_job(sampled: &SampledJob) -> String {
+/// What is seen of rings of the plugin for NCCL.
+fn rings(seen: &RingsSeen) -> String {
+    let (rings, directory) = (many(seen.rings, "ring"), &seen.directory);
+    let mut text = match &seen.trouble {
+        Some(trouble) => format!("no rings of the plugin for NCCL are read: {trouble}\n"),
+        None => format!("{rings} of processes that use GPUs in {directory}\n"),
+    };
+    for sampled in &seen.sampled {
+        text += &sampled_job(sampled, "by its rings");
+    }
+    if seen.unclaimed > 0 {
+        text += &format!(
+            "{} that no process with a GPU writes (any more)\n",
+            many(seen.unclaimed, "ring")
+        );
+    }
+    for refused in &seen.refused {
+        text += &format!("not read: {refused}\n");
+    }
+    text
+}
+
+fn many(number: u64, what: &str) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), what)
+}
+
+/// A job that litd samples in this way.
+fn sampled_job(sampled: &SampledJob, way: &str) -> String {
     let name = sampled.job.as_deref().or(sampled.home.as_deref());
     let name = name.unwrap_or("no name");
-    let (uid, text, every) = (sampled.uid, &sampled.text, sampled.every_seconds);
-    format!("job {name} of user {uid}, by a trace every {every:.0} s: {text}\n")
+    let (uid, text) = (sampled.uid, &sampled.text);
+    let every = match sampled.every_seconds {
+        every if every > 0.0 => format!(" every {every:.0} s"),
+        _ => String::new(),
+    };
+    format!("job {name} of user {uid}, {way}{every}: {text}\n")
 }
 
 fn tell(report: &Report, json: bool) -> Outcome {

@@ -1,4 +1,5 @@
-//! Ranks without a hook: sessions of the core's whose frames litd makes itself, from traces on demand. The core treats
+//! Ranks without a hook: sessions of the core's whose frames litd makes itself, from traces on demand, or from what a
+//! plugin has noted of their collectives. The core treats
 //! them as hooks, so the same checks hold: the process has to use its GPU, and one rank of a GPU counts.
 
 use std::collections::BTreeMap;
@@ -11,13 +12,21 @@ use crate::process::Process;
 /// What waits for a guest; the core sends a few messages in a minute.
 const MOST_WAITING: usize = 64;
 
+/// A job of guests: the way in which it is measured, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestJob {
+    /// The way.
+    pub way: &'static str,
+    /// The number.
+    pub number: u64,
+}
+
 /// A rank without a hook.
 #[derive(Debug)]
 struct Guest {
     pid: u32,
     process: Process,
-    /// The guests of one job have the same number.
-    job: u64,
+    job: GuestJob,
     waiting: Vec<ToHook>,
     is_closed: bool,
 }
@@ -30,15 +39,15 @@ pub struct Guests {
     hooks: BTreeMap<SessionId, u32>,
 }
 
-/// Who is to be a guest.
+/// A process that is to be a guest.
 #[derive(Debug)]
 pub struct Newcomer {
     /// The process's id.
     pub pid: u32,
     /// The process.
     pub process: Process,
-    /// The same for all ranks of its job.
-    pub job: u64,
+    /// The job that the process is a rank of.
+    pub job: GuestJob,
 }
 
 impl Guests {
@@ -108,9 +117,39 @@ impl Guests {
         self.hooks.remove(&id);
     }
 
+    /// Whether a process is a guest already.
+    #[must_use]
+    pub fn has_guest(&self, pid: u32) -> bool {
+        self.guests.values().any(|it| it.pid == pid)
+    }
+
     /// Whether a process is connected as a hook.
     #[must_use]
     pub fn has_hook(&self, pid: u32) -> bool {
         self.hooks.values().any(|&it| it == pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_ends_its_own_job_and_no_other_with_the_same_number() {
+        let mut guests = Guests::default();
+        let mut add = |id, pid, way, number| {
+            let process = Process::since("/proc".as_ref(), pid, 1);
+            let job = GuestJob { way, number };
+            guests.add(SessionId(id), Newcomer { pid, process, job });
+        };
+        add(1, 71, "traces", 1);
+        add(2, 72, "traces", 1);
+        add(3, 73, "rings", 1);
+        add(4, 74, "traces", 2);
+        assert!(guests.has_guest(73) && !guests.has_guest(75));
+        let gone = guests.meet_hook(SessionId(9), 72);
+        assert_eq!(gone, [SessionId(1), SessionId(2)]);
+        assert_eq!(guests.meet_hook(SessionId(10), 75), []);
+        assert!(guests.has_hook(75) && !guests.has_hook(71));
     }
 }

@@ -68,6 +68,12 @@ pub struct Place {
     pub job: String,
 }
 
+/// Where these processes are in their jobs.
+pub(super) fn places(proc: &Path, pids: &[u32]) -> Vec<Option<Place>> {
+    let place = |&pid: &u32| Environment::of(proc, pid)?.place();
+    pids.iter().map(place).collect()
+}
+
 /// A process's environment.
 #[derive(Debug)]
 pub struct Environment(Vec<u8>);

@@ -1,22 +1,29 @@
-//! Jobs whose scripts know nothing of litd. PyTorch's on-demand client (Kineto), which a process has once
+//! Jobs whose scripts know nothing of litd, in two ways. PyTorch's on-demand client (Kineto), which a process has once
 //! `KINETO_USE_DAEMON` is in its environment, asks a daemon for configurations of traces: litd answers in dynolog's
 //! place ([`litd_attach`]).
 //!
 //! - `socket`: the sockets and their threads, which do nothing but answer;
 //! - `wishes`: traces on demand that an administrator requests (`litctl trace`);
 //! - `names`: which process holds the name `dynolog`, if litd can't have it;
-//! - `sampler`: jobs without a hook that are observed and steered by such traces, and `guests`, their ranks;
+//! - `sampler`: jobs without a hook that are observed and steered by such traces;
+//! - `rings`: those that are by arrivals at collectives, which litd's plugin for NCCL and RCCL notes;
+//! - `ranks`, `errands`: what both do to make ranks of processes without a hook; `guests`: these ranks;
 //! - `launcher`: the rank that a launcher has given a process.
 //!
 //! A request for a trace is put on a list (`Desk`), which the threads and the loop share.
 
+mod errands;
 mod guests;
 mod launcher;
 mod names;
+mod ranks;
+mod rings;
 mod sampler;
 mod socket;
 mod wishes;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +37,9 @@ use crate::hub::Shared;
 use crate::owners;
 pub use guests::{Guests, Newcomer};
 pub use launcher::Environment;
+use litd_files as files;
+use rings::Rings;
+pub use rings::Shown;
 use sampler::Sampler;
 use socket::Socket;
 pub use wishes::Wishes;
@@ -53,9 +63,29 @@ pub fn owner(proc: &Path) -> Option<String> {
     names::owner(proc, socket::NAME)
 }
 
+/// Why litd could read no rings in this directory, in words; `None` if it could.
+#[must_use]
+pub fn rings_trouble(directory: &Path) -> Option<String> {
+    rings::trouble(directory)
+}
+
 /// The time at the desk. A rig's clock is not asked: clients wait in real time.
 fn now() -> Nanos {
     Clock::Kernel.now()
+}
+
+/// Whether nobody else can put files in each other's place in a directory.
+fn fit(directory: &Path) -> Result<(), String> {
+    let name = directory.display();
+    let there = fs::symlink_metadata(directory).map_err(|error| format!("{name}: {error}"))?;
+    let mode = there.mode();
+    let is_shared = mode & 0o022 != 0 && mode & 0o1000 == 0;
+    if !there.is_dir() || files::is_others(there.uid()) || is_shared {
+        return Err(format!(
+            "{name}: must be a directory of root's in which nobody replaces another's files: chown root, chmod 1777"
+        ));
+    }
+    Ok(())
 }
 
 /// The sockets before they are served.
@@ -132,5 +162,17 @@ impl Attach {
         hub.borrow_mut().expect_guests();
         let sampler = Sampler::new(wishes, &config.shell.hardware.proc, every, stale);
         Some(sampler.serve(hub.clone()))
+    }
+
+    /// Samples jobs by the rings of the plugin for NCCL for ever, where the administrator has named their directory.
+    #[must_use]
+    pub fn rings(shell: &Shell, hub: &Shared) -> Option<impl Future<Output = ()> + use<>> {
+        let directory = shell.attach.nccl_directory.as_deref()?;
+        let owners = owners::read(&shell.ingest.subordinate_ids);
+        let shown = Rc::new(Shown::default());
+        hub.borrow_mut().expect_guests();
+        hub.borrow_mut().show_rings(shown.clone());
+        let rings = Rings::new(shown, directory, &shell.hardware.proc, owners);
+        Some(rings.serve(hub.clone()))
     }
 }

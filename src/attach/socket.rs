@@ -27,7 +27,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use super::{Desks, names, now};
+use super::{Desks, fit, names, now};
 use crate::passed;
 use crate::process::Processes;
 use litd_core::Owners;
@@ -352,20 +352,6 @@ fn since(at: TimeVal) -> Duration {
     let micros = u64::try_from(at.tv_usec()).unwrap_or(0);
     let at = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(micros);
     SystemTime::now().duration_since(at).unwrap_or_default()
-}
-
-/// Whether nobody else can put files in each other's place in a directory.
-fn fit(directory: &Path) -> Result<(), String> {
-    let name = directory.display();
-    let there = fs::symlink_metadata(directory).map_err(|error| format!("{name}: {error}"))?;
-    let mode = there.mode();
-    let is_shared = mode & 0o022 != 0 && mode & 0o1000 == 0;
-    if !there.is_dir() || files::is_others(there.uid()) || is_shared {
-        return Err(format!(
-            "{name}: must be a directory of root's in which nobody replaces another's files: chown root, chmod 1777"
-        ));
-    }
-    Ok(())
 }
 
 /// Whether a socket of another user's is there.

@@ -95,6 +95,7 @@ impl Wishes {
             processes: desk.clients().map(process).collect(),
             datagrams: datagrams(desk.counts()),
             sampled: self.sampled.borrow().clone(),
+            rings: None,
         }
     }
 

@@ -390,6 +390,9 @@ fn paths(config: &Config) -> impl Iterator<Item = Violation> {
     if let Some(path) = &shell.attach.kineto_directory {
         paths.push(("attach.kineto_directory", path, LONGEST_KINETO));
     }
+    if let Some(path) = &shell.attach.nccl_directory {
+        paths.push(("attach.nccl_directory", path, usize::MAX));
+    }
     if let Some(path) = &hardware.simulated {
         paths.push(socket("hardware.simulated", path));
     }

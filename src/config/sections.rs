@@ -171,6 +171,9 @@ pub struct Attach {
     pub kineto_samples: bool,
     /// How often it does, in seconds.
     pub kineto_every_seconds: f64,
+    /// The directory, in shared memory, in which litd's plugin for NCCL and RCCL notes arrivals at collectives: litd
+    /// reads them, and observes and steers jobs by them. Absent: litd reads none.
+    pub nccl_directory: Option<PathBuf>,
 }
 
 impl Default for Attach {
@@ -180,6 +183,7 @@ impl Default for Attach {
             kineto_samples: false,
             kineto_every_seconds: 60.0,
             kineto_directory: None,
+            nccl_directory: None,
             // PyTorch's client writes nowhere else, unless KINETO_ONDEMAND_TRACE_DIR is set.
             traces: "/tmp".into(),
         }

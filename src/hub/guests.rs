@@ -1,19 +1,40 @@
 //! Ranks without a hook, whose frames litd makes itself ([`crate::attach`]).
 
+use std::rc::Rc;
+
+use litd_api::RingsSeen;
 use litd_core::{DeviceId, Event, Home, Peer, SessionId};
 use litd_proto::{Bye, FromHook, ToHook};
 use litd_units::Nanos;
 
 use super::Hub;
-use crate::attach::{Guests, Newcomer};
+use crate::attach::{Newcomer, Shown};
 
 /// Why guests leave once a process of theirs has a hook.
-const HOOK: &str = "its processes have the hook now, which shows more than traces on demand";
+const HOOK: &str = "a hook has connected, which shows more than what is known without one";
 
 impl Hub {
     /// From now on there may be ranks without a hook.
     pub fn expect_guests(&mut self) {
-        self.guests = Some(Guests::default());
+        // There are several ways to measure ranks without a hook.
+        self.guests.get_or_insert_default();
+    }
+
+    /// Whether a process is a rank already although it has no hook.
+    #[must_use]
+    pub fn has_guest(&self, pid: u32) -> bool {
+        self.guests.as_ref().is_some_and(|it| it.has_guest(pid))
+    }
+
+    /// From now on answers show this state of rings.
+    pub fn show_rings(&mut self, shown: Rc<Shown>) {
+        self.rings = Some(shown);
+    }
+
+    /// The state of all rings; `None` where litd reads none.
+    #[must_use]
+    pub fn rings_seen(&self) -> Option<RingsSeen> {
+        self.rings.as_ref().map(|it| it.seen())
     }
 
     /// Whether a process is connected as a hook.
@@ -87,6 +108,11 @@ impl Hub {
     #[must_use]
     pub fn held_by(&self, peer: Peer) -> Vec<(DeviceId, String)> {
         self.core.held_by(peer)
+    }
+
+    /// The processes that held GPUs when their drivers told last; one that holds several comes several times.
+    pub fn known_holders(&self) -> impl Iterator<Item = Peer> {
+        self.core.known_holders()
     }
 
     /// Has all drivers asked who holds their GPUs.

@@ -3,6 +3,7 @@
 //! namespace of its own; only root can make one.
 
 mod client;
+mod rings;
 mod sampled;
 mod torch;
 

@@ -75,11 +75,22 @@ pub struct Arrivals {
 /// # Errors
 /// When there are no two ranks, or nothing sets their clocks right.
 pub fn arrivals(ranks: &[Vec<Arrival>]) -> Result<Arrivals, NoArrivals> {
-    if ranks.len() < 2 {
-        return Err(NoArrivals::TooFewRanks { ranks: ranks.len() });
+    arrivals_by(ranks, ranks)
+}
+
+/// The same, where other collectives of the same ranks, such as those of several iterations, set the clocks right.
+///
+/// # Errors
+/// When there are no two ranks, or nothing sets their clocks right.
+pub fn arrivals_by(
+    ranks: &[Vec<Arrival>],
+    clocks: &[Vec<Arrival>],
+) -> Result<Arrivals, NoArrivals> {
+    let count = ranks.len().min(clocks.len());
+    if count < 2 || ranks.len() != clocks.len() {
+        return Err(NoArrivals::TooFewRanks { ranks: count });
     }
-    let matched = matched(ranks);
-    let skew = skew_of(&matched, ranks.len());
+    let skew = skew_of(&matched(clocks), clocks.len());
     if !skew.estimated {
         return Err(NoArrivals::ClocksUnknown {
             collectives: skew.collectives,
@@ -89,7 +100,7 @@ pub fn arrivals(ranks: &[Vec<Arrival>]) -> Result<Arrivals, NoArrivals> {
     if let Some(by) = by.filter(|&by| by > LOOSEST) {
         return Err(NoArrivals::ClocksDisagree { by });
     }
-    let mut rows = Vec::from_iter(matched.into_iter().map(|((function, ..), mut row)| {
+    let mut rows = Vec::from_iter(matched(ranks).into_iter().map(|((function, ..), mut row)| {
         for (sync, &ahead) in row.iter_mut().zip(&skew.ahead_ns) {
             *sync = Sync {
                 start: sync.start - ahead,

@@ -36,8 +36,8 @@ pub use status::{
     RankStatus, Status, Totals,
 };
 pub use trace::{
-    Datagrams, SampledJob, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace,
-    WishedTraces,
+    Datagrams, RingsSeen, SampledJob, TraceStage, TraceWish, Traceable, TraceableProcess,
+    WishedTrace, WishedTraces,
 };
 pub use trial::{HoldOutStatus, Trials};
 

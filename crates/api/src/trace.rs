@@ -19,9 +19,32 @@ pub struct Traceable {
     /// The jobs that litd itself samples by such traces (`attach.kineto_samples`), or would.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sampled: Vec<SampledJob>,
+    /// What is seen of rings of the plugin for NCCL and RCCL; absent where litd reads none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rings: Option<RingsSeen>,
 }
 
-/// A job without a hook that litd samples by traces on demand, or would.
+/// The rings in which litd's plugin for NCCL and RCCL notes arrivals at collectives (`attach.nccl_directory`).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RingsSeen {
+    /// Their directory.
+    pub directory: String,
+    /// Why it can't be searched, in words.
+    #[serde(default)]
+    pub trouble: Option<String>,
+    /// Rings that a process is known to write that uses a GPU.
+    pub rings: u64,
+    /// Files that look like rings, and that no process that uses a GPU has locked: such a process writes none of them.
+    pub unclaimed: u64,
+    /// Files that are not read, and why, in words.
+    #[serde(default)]
+    pub refused: Vec<String>,
+    /// The jobs that litd samples by rings, or would.
+    #[serde(default)]
+    pub sampled: Vec<SampledJob>,
+}
+
+/// A job without a hook that litd samples by traces on demand or by rings, or would.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledJob {
     /// Its name in `litctl status`, once it is a job there.
@@ -33,7 +56,7 @@ pub struct SampledJob {
     pub uid: u32,
     /// The processes that are its ranks.
     pub pids: Vec<u32>,
-    /// How often it is to record a trace, in seconds.
+    /// How often it is to record a trace, or its rings are read, in seconds; 0 where that is not known yet.
     pub every_seconds: f64,
     /// How far that has come, in words.
     pub text: String,

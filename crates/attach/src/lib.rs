@@ -9,15 +9,18 @@
 //! - [`Trace`]: the configuration of one trace, as libkineto reads it;
 //! - [`Desk`]: who has asked, which of them is to record a trace, and which has been told; bounded in all its parts;
 //! - [`Rounds`]: when a job is asked for its next trace, and what its traces tell of it;
+//! - [`Looks`]: when the rings of a job are looked at next;
 //! - [`ring`]: the collectives of a process, as the plugin for NCCL and RCCL writes them and litd reads them.
 
 mod desk;
+mod looks;
 mod message;
 pub mod ring;
 mod rounds;
 mod trace;
 
 pub use desk::{Client, Counts, Desk, Looked, NoWish, Outcome, Owner, Sender, Stage, Ticket};
+pub use looks::Looks;
 pub use message::{HEAD, LONGEST, Malformed, Message, Poll, Register, answer, registered};
-pub use rounds::{Course, Heard, Rounds, WhyOver};
+pub use rounds::{Course, Heard, Numbers, Rounds, WhyOver};
 pub use trace::{BadTrace, Trace, Window};

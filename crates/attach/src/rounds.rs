@@ -88,6 +88,31 @@ impl fmt::Display for WhyOver {
     }
 }
 
+/// Numbers for iterations that carry none.
+#[derive(Debug, Clone, Default)]
+pub struct Numbers {
+    /// The number of the last iteration that was told of, and when it began.
+    last: Option<(u64, Nanos)>,
+}
+
+impl Numbers {
+    /// The number of an iteration that began then and took so long, the last of so many: as many after the last one
+    /// told of as fit between them, and more than were told of.
+    pub fn next(&mut self, began: Nanos, took: Nanos, iterations: usize) -> u64 {
+        let told = u64::try_from(iterations).unwrap_or(u64::MAX);
+        let number = match self.last {
+            None => told,
+            Some((last, then)) => {
+                let between = (began - then).as_secs_f64() / took.as_secs_f64().max(1e-6);
+                // A cast of what is below zero, or no number, is 0.
+                last.saturating_add((between.round() as u64).max(told))
+            }
+        };
+        self.last = Some((number, began));
+        number
+    }
+}
+
 /// What a trace tells of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
@@ -109,8 +134,7 @@ pub struct Rounds {
     /// How long an iteration took at last.
     iteration: Option<Nanos>,
     milliseconds: u32,
-    /// The number of the last iteration that was told of, and when it began.
-    last: Option<(u64, Nanos)>,
+    numbers: Numbers,
     /// How long iterations took in the first traces.
     first: Vec<Nanos>,
     slower: u32,
@@ -127,7 +151,7 @@ impl Rounds {
             failed: 0,
             iteration: None,
             milliseconds: UNKNOWN,
-            last: None,
+            numbers: Numbers::default(),
             first: Vec::new(),
             slower: 0,
             good: 0,
@@ -218,8 +242,7 @@ impl Rounds {
         let of_five = took.0.saturating_mul(5) / 1_000_000;
         let milliseconds = u32::try_from(of_five).unwrap_or(LONGEST);
         self.milliseconds = milliseconds.clamp(SHORTEST, LONGEST);
-        let last = self.number(began, took, iterations);
-        self.last = Some((last, began));
+        let last = self.numbers.next(began, took, iterations);
         let over = self.judge(took);
         self.course = match over {
             Some(why) => Course::Over(why),
@@ -234,17 +257,6 @@ impl Rounds {
             passed: passed.then_some(self.good),
             over,
         }
-    }
-
-    /// The number of an iteration: as many after the last one told of as fit between them, and more than were told of.
-    fn number(&self, began: Nanos, took: Nanos, iterations: usize) -> u64 {
-        let told = u64::try_from(iterations).unwrap_or(u64::MAX);
-        let Some((last, then)) = self.last else {
-            return told;
-        };
-        let between = (began - then).as_secs_f64() / took.as_secs_f64().max(1e-6);
-        // A cast of what is below zero, or no number, is 0.
-        last.saturating_add((between.round() as u64).max(told))
     }
 
     fn judge(&mut self, took: Nanos) -> Option<WhyOver> {

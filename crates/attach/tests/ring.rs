@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use litd_attach::ring::{
-    AT_BEGUN, AT_DROPPED, AT_MAGIC, BYTES, Batch, Communicators, Function, HEADER, MAGIC, RECORD,
-    Reader, Record, SLOTS, Tick, Timed, Unreadable,
+    AT_BEGUN, AT_DROPPED, AT_MAGIC, BYTES, Batch, Communicators, Function, HEADER, MAGIC, NoCommon,
+    RECORD, Reader, Record, SLOTS, Tick, Timed, Unreadable, common,
 };
 use litd_units::Nanos;
 
@@ -397,4 +397,64 @@ fn a_process_that_makes_up_communicators_takes_a_bounded_amount_of_memory() {
         (Communicators::MOST - 2_000..=Communicators::MOST).contains(&kept),
         "{kept}"
     );
+}
+
+#[test]
+fn what_was_passed_over_is_not_read_later() {
+    let (mut file, mut reader) = (File::new(), Reader::default());
+    (0..40).for_each(|number| file.write(number, &record(number)));
+    let skip = |file: &File, reader: &mut Reader| {
+        reader.skip(|at, bytes| {
+            let from = at as usize;
+            let short = || io::Error::from(io::ErrorKind::UnexpectedEof);
+            bytes.copy_from_slice(file.0.get(from..from + bytes.len()).ok_or_else(short)?);
+            Ok(())
+        })
+    };
+    skip(&file, &mut reader).unwrap();
+    assert_eq!(file.read(&mut reader).unwrap(), Batch::default());
+    (40..43).for_each(|number| file.write(number, &record(number)));
+    let batch = file.read(&mut reader).unwrap();
+    assert!(batch.records.into_iter().eq((40..43).map(record)) && batch.lost == 0);
+    file.set(AT_BEGUN, 3);
+    assert!(matches!(
+        skip(&file, &mut reader),
+        Err(Unreadable::Rewound { from: 43, to: 3 })
+    ));
+    file.set(AT_MAGIC, 3);
+    assert!(matches!(skip(&file, &mut reader), Err(Unreadable::Foreign)));
+}
+
+#[test]
+fn ranks_are_compared_by_the_communicator_that_has_all_of_them() {
+    let of = |communicator, rank, ranks, count: u64| {
+        let one = move |number| Record {
+            communicator,
+            rank,
+            ranks,
+            ..record(number)
+        };
+        (0..count).map(one)
+    };
+    // Two pairs, and all four with fewer collectives; one process is in a communicator of its own.
+    let told = |rank: u32| {
+        let pair = of(u64::from(rank / 2), rank % 2, 2, 30);
+        let alone = of(77, rank, 4, if rank == 1 { 99 } else { 0 });
+        pair.chain(of(9, rank, 4, 5))
+            .chain(of(8, rank, 4, 3))
+            .chain(alone)
+    };
+    let mut all: Vec<Vec<Record>> = (0..4).map(|rank| told(rank).collect()).collect();
+    assert_eq!(common(&all), Ok(9));
+    // Of it a process says that it is two ranks, another's rank, or none that there is.
+    for lie in [of(9, 1, 4, 1), of(9, 0, 5, 1), of(9, 7, 4, 1)] {
+        let mut lying = all.clone();
+        lying[2].extend(lie);
+        assert_eq!(common(&lying), Ok(8));
+    }
+    let twin = all[0].clone();
+    all[1] = twin;
+    assert_eq!(common(&all), Err(NoCommon::Apart));
+    assert_eq!(common(&[vec![], vec![]]), Err(NoCommon::Silent));
+    assert_eq!(common(&[]), Err(NoCommon::Silent));
 }

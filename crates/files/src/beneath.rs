@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -114,6 +114,14 @@ impl Beneath {
             file,
             found,
         })
+    }
+
+    /// Fills a buffer from a place of the file. The process may write at the same time, or shorten it.
+    ///
+    /// # Errors
+    /// The file is shorter, or the system refuses.
+    pub fn read_exact_at(&self, into: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_exact_at(into, at)
     }
 
     /// The file's metadata when it was opened.

@@ -24,6 +24,8 @@ pub(super) enum Name {
     HookModules,
     /// PyTorch's own on-demand client.
     KinetoOnDemand,
+    /// litd's plugin for NCCL and RCCL.
+    Arrivals,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,7 +34,7 @@ pub(super) enum State {
     Usable,
     /// The configuration has it switched off.
     Off,
-    /// Another process is in its way.
+    /// Another process, or the state of a directory, is in its way.
     Blocked,
 }
 
@@ -42,13 +44,19 @@ impl Name {
             Self::HookKernels => "hook, kernels",
             Self::HookModules => "hook, modules",
             Self::KinetoOnDemand => "Kineto on demand",
+            Self::Arrivals => "arrivals at collectives",
         }
     }
 }
 
 /// All ways. Which one a job takes depends on its stack as well: `off` are the profilers that did harm here.
 pub(super) fn of(config: &Config, off: &[ProfilerOff]) -> Vec<Way> {
-    vec![kernels(config, off), modules(), kineto(config)]
+    vec![
+        kernels(config, off),
+        modules(),
+        kineto(config),
+        arrivals(config),
+    ]
 }
 
 fn kernels(config: &Config, off: &[ProfilerOff]) -> Way {
@@ -126,6 +134,38 @@ fn kineto(config: &Config) -> Way {
     };
     Way {
         name: Name::KinetoOnDemand,
+        state,
+        text,
+    }
+}
+
+/// What jobs set in their environments is the administrator's directory, so only that is looked at here.
+fn arrivals(config: &Config) -> Way {
+    let gives = "who waits for whom at the collectives of jobs whose scripts know nothing of litd, all the time; litd \
+                 observes and steers them by the paper's law; NCCL's own part of it makes small collectives up to 13 % \
+                 longer, and no real GPU has shown any of it";
+    let (state, text) = match &config.shell.attach.nccl_directory {
+        None => (
+            State::Off,
+            format!(
+                "`attach.nccl_directory = \"/run/litd-nccl\"` in litd.toml, a directory of root's in shared memory \
+                 with mode 1777, and a restart: {gives}"
+            ),
+        ),
+        Some(directory) => {
+            let name = directory.display();
+            let how = format!(
+                "`NCCL_PROFILER_PLUGIN=/path/to/liblitd_nccl.so` and `LITD_NCCL_DIRECTORY={name}` in a job's \
+                 environment"
+            );
+            match attach::rings_trouble(directory) {
+                Some(trouble) => (State::Blocked, format!("{trouble}; then {how}: {gives}")),
+                None => (State::Usable, format!("{how}: {gives}")),
+            }
+        }
+    };
+    Way {
+        name: Name::Arrivals,
         state,
         text,
     }

@@ -1,6 +1,7 @@
 //! `litctl doctor` on nodes that have nothing, and on a simulated one.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -97,13 +98,17 @@ fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
         )
     };
     let (states, said) = ways("");
-    assert_eq!(states, ["usable", "usable", "off"]);
-    for part in ["litd.attach()", "Kineto on demand (off)"] {
+    assert_eq!(states, ["usable", "usable", "off", "off"]);
+    for part in [
+        "litd.attach()",
+        "Kineto on demand (off)",
+        "arrivals at collectives (off)",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let on = "[attach]\nkineto = true\n[sampling]\nprofiler = \"off\"\n";
     let (states, said) = ways(on);
-    assert_eq!(states, ["off", "usable", "usable"]);
+    assert_eq!(states, ["off", "usable", "usable", "off"]);
     assert!(said.contains("KINETO_USE_DAEMON=1"), "{said}");
     assert!(said.contains("steers by them only with"), "{said}");
     let sampled = on.replace("kineto = true", "kineto = true\nkineto_samples = true");
@@ -118,8 +123,21 @@ fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
     fs::write(proc.join("77/comm"), "dynolog\n").unwrap();
     std::os::unix::fs::symlink("socket:[70123]", proc.join("77/fd/3")).unwrap();
     let (states, said) = ways(on);
-    assert_eq!(states, ["off", "usable", "blocked"]);
+    assert_eq!(states, ["off", "usable", "blocked", "off"]);
     assert!(said.contains("process 77 (dynolog)"), "{said}");
+    // Rings: a directory that is fit, and one that is not.
+    let rings = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
+    for (mode, state, part) in [
+        (0o1777, "usable", "LITD_NCCL_DIRECTORY="),
+        (0o777, "blocked", "chmod 1777"),
+    ] {
+        fs::set_permissions(rings.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let name = rings.path().display();
+        let (states, said) = ways(&format!("[attach]\nnccl_directory = \"{name}\"\n"));
+        assert_eq!(states[3], state);
+        assert!(said.contains(part), "{said}");
+        assert!(said.contains("no real GPU has shown"), "{said}");
+    }
 }
 
 #[test]

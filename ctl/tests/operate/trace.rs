@@ -7,7 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use litd::process::Stat;
-use litd_api::{TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace, WishedTraces};
+use litd_api::{
+    RingsSeen, SampledJob, TraceStage, TraceWish, Traceable, TraceableProcess, WishedTrace,
+    WishedTraces,
+};
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
 use serde_json::Value;
@@ -119,6 +122,35 @@ fn the_processes_that_can_be_traced_are_listed() {
         own()
     );
     assert!(text.contains(&line), "{text}");
+    // Rings are listed whether or not litd answers PyTorch's client.
+    let rings = Daemon::new(|_| {
+        ok(&Traceable {
+            rings: Some(RingsSeen {
+                directory: "/run/litd-nccl".to_owned(),
+                rings: 8,
+                unclaimed: 1,
+                refused: vec!["nccl-7-1.ring of user 1000 is a named pipe".to_owned()],
+                sampled: vec![SampledJob {
+                    job: Some("train".to_owned()),
+                    uid: 1000,
+                    every_seconds: 2.0,
+                    text: "41 samples so far".to_owned(),
+                    ..SampledJob::default()
+                }],
+                ..RingsSeen::default()
+            }),
+            ..Traceable::default()
+        })
+    });
+    let text = rings.text(&["trace"]);
+    for line in [
+        "8 rings of processes that use GPUs in /run/litd-nccl",
+        "job train of user 1000, by its rings every 2 s: 41 samples so far",
+        "1 ring that no process with a GPU writes",
+        "not read: nccl-7-1.ring of user 1000 is a named pipe",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
     let off = Daemon::new(|_| ok(&Traceable::default()));
     let (said, _) = off.refusal(&["trace"]);
     assert!(said.contains("attach.kineto = true"), "{said}");

@@ -1,22 +1,18 @@
-//! What may take long, or for ever: reading environments of processes, and the files that processes write. Each errand
-//! has a thread of its own, and the loop waits for none.
+//! Errands of the sampler: reading environments of processes, and the files that processes write.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd_attach::Owner;
 use litd_files::{Beneath, NotTaken};
 use litd_proto::{Class, Kernels};
 use litd_traces::KernelClass;
 use litd_traces::demand::{Cut, Demanded, Uncut, cut, read};
 use litd_units::Nanos;
 
-use crate::attach::launcher::{Environment, Place};
+use crate::attach::errands::Out;
+use crate::attach::launcher::{Place, places};
 use crate::clock::since_1970;
 use crate::process::root;
 
@@ -36,10 +32,6 @@ const LATE: Duration = Duration::from_secs(30);
 /// The node's clock may be set by so much while a trace is recorded.
 const SLACK: Nanos = Nanos(2_000_000_000);
 
-/// The most errands at a time, with those that hang: a file system of a job's own may keep a thread for ever. Of each
-/// user there is one, so that nobody takes all places.
-const MOST: usize = 4;
-
 /// A trace that a process was asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Wished {
@@ -51,7 +43,7 @@ pub(super) struct Wished {
     pub file: PathBuf,
 }
 
-/// What is to be done.
+/// An errand.
 #[derive(Debug)]
 pub(super) enum Errand {
     /// The ranks that launchers have given these processes.
@@ -64,7 +56,7 @@ pub(super) enum Errand {
     },
 }
 
-/// What came of it.
+/// The outcome of an errand.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Places(Vec<Option<Place>>),
@@ -105,65 +97,13 @@ impl From<String> for Failure {
     }
 }
 
-/// Starts errands.
-#[derive(Debug)]
-pub(super) struct Errands {
-    proc: PathBuf,
-    out: Sender<(u64, Outcome)>,
-    /// The owners whose errands are under way.
-    running: Arc<Mutex<BTreeSet<Owner>>>,
-}
-
-impl Errands {
-    pub fn new(proc: &Path, out: Sender<(u64, Outcome)>) -> Self {
-        Self {
-            proc: proc.to_owned(),
-            out,
-            running: Arc::default(),
-        }
-    }
-
-    /// Starts an errand in processes of this owner's, whose outcome comes with this number; false where another of the
-    /// same owner, or too many, are under way or hang.
-    pub fn start(&self, number: u64, owner: Owner, errand: Errand) -> bool {
-        let mut running = owners(&self.running);
-        if running.len() >= MOST || !running.insert(owner.clone()) {
-            return false;
-        }
-        drop(running);
-        let done = owner.clone();
-        let (proc, out, running) = (self.proc.clone(), self.out.clone(), self.running.clone());
-        let work = move || {
-            run(&proc, number, errand, &out);
-            owners(&running).remove(&done);
-        };
-        let thread = thread::Builder::new().name("kineto-read".into());
-        let started = thread.stack_size(512 * 1024).spawn(work).is_ok();
-        if !started {
-            owners(&self.running).remove(&owner);
-        }
-        started
-    }
-}
-
-/// The owners, for a moment.
-fn owners(running: &Mutex<BTreeSet<Owner>>) -> MutexGuard<'_, BTreeSet<Owner>> {
-    // No thread panics while it holds this lock.
-    running.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn run(proc: &Path, number: u64, errand: Errand, out: &Sender<(u64, Outcome)>) {
-    // Nobody listens any more once litd ends.
+/// Has an errand done.
+pub(super) fn run(proc: &Path, errand: Errand, out: &Out<Outcome>) {
     match errand {
-        Errand::Places(pids) => {
-            let place = |&pid: &u32| Environment::of(proc, pid)?.place();
-            let places = pids.iter().map(place).collect();
-            let _ = out.send((number, Outcome::Places(places)));
-        }
+        Errand::Places(pids) => out.send(Outcome::Places(places(proc, &pids))),
         Errand::Traces { files, patience } => {
             let mut traces = Traces::new(proc, &files);
-            let sample = traces.sample(patience);
-            let _ = out.send((number, Outcome::Traces(sample)));
+            out.send(Outcome::Traces(traces.sample(patience)));
             traces.remove_late();
         }
     }
@@ -512,34 +452,5 @@ mod tests {
         let why = files.sample().unwrap_err();
         assert!(why.contains("has ended before it wrote a trace"), "{why}");
         assert!(began.elapsed() < SOON);
-    }
-
-    #[test]
-    fn an_errand_that_hangs_keeps_nobody_else_from_his() {
-        let (out, outcomes) = std::sync::mpsc::channel();
-        let errands = Errands::new(Path::new("/proc"), out);
-        let forever = || Errand::Traces {
-            files: Files::new().wished,
-            patience: Duration::from_secs(3600),
-        };
-        assert!(errands.start(1, Owner::User(1000), forever()));
-        assert!(
-            !errands.start(2, Owner::User(1000), Errand::Places(vec![1])),
-            "one of each user"
-        );
-        assert!(errands.start(3, Owner::User(1001), Errand::Places(vec![1])));
-        assert_eq!(outcomes.recv().unwrap().0, 3);
-        // Its thread has to end, too.
-        while !errands.start(4, Owner::User(1001), forever()) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!(
-            errands.start(5, Owner::User(1002), forever())
-                && errands.start(6, Owner::User(1003), forever())
-        );
-        assert!(
-            !errands.start(7, Owner::User(1004), Errand::Places(vec![1])),
-            "four of all"
-        );
     }
 }

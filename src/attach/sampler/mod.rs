@@ -1,7 +1,7 @@
 //! Jobs without a hook, sampled by traces on demand where the administrator has turned that on: litd has their processes
 //! record, reads what they write, and hands the core the frames that their hooks would send.
 //!
-//! - `job`: the stages of one job;
+//! - `job`: one job that is sampled;
 //! - `turns`: whose job records next;
 //! - `errand`: reading, on threads of its own.
 //!
@@ -18,57 +18,51 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use litd_api::SampledJob;
-use litd_attach::{Client, Owner, Ticket, Trace};
-use litd_core::Peer;
-use litd_proto::{FromHook, Hello, PROTOCOL};
+use litd_attach::{Client, Owner, Rounds, Ticket, Trace};
 use litd_units::Nanos;
 use tokio::time::sleep;
 
-use super::launcher::Place;
-use super::{Newcomer, Wishes};
+use super::Wishes;
+use super::errands::{Errands, Out};
+use super::ranks::{Asked, Candidate, Key, Member, Stage, Way, gathered, join};
 use crate::clock::since_1970;
 use crate::hub::{Hub, Shared};
 use crate::process::{Process, Processes};
-use errand::{Errand, Errands, Outcome, Wished};
-use job::{Member, Rank, Sampling, Stage, Wish};
+use errand::{Errand, Outcome, Wished};
+use job::{Sampling, Wish};
 use turns::{Due, HANGS, Turns};
 
 /// How often to look.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// After this drivers are asked again who uses their GPUs, while a job's processes are not placed; and so often it is
-/// after twice the time, while the same processes use none.
-const HOLDERS: Nanos = Nanos(10_000_000_000);
-const DOUBLINGS: u32 = 6;
 
 /// Where there are no optimizer's steps, all processes begin so long after the wish: all of them know of it by then.
 const START: Nanos = Nanos(9_000_000_000);
 
-/// Why a job with a hook is not asked for traces: each rank is measured in one way.
-const HOOKED: &str = "its processes have the hook, which shows more";
+/// Traces on demand as a way to measure ranks.
+const WAY: Way = Way {
+    name: "Kineto on demand",
+    framework: "pytorch",
+    profiler: Some("Kineto on demand"),
+    takes: "ask for traces",
+};
 
-/// The software that traces on demand are known by among profilers (`litctl stacks`).
-const PROFILER: &str = "Kineto on demand";
-
-/// What the processes of a job have in common.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    uid: u32,
-    /// The user or the pod with whose processes they are counted.
-    owner: Owner,
-    home: Option<String>,
-    /// The process that started them.
-    parent: i32,
+/// The marks of a client's job.
+fn key(client: &Client) -> Key {
+    Key {
+        uid: client.sender.uid,
+        owner: client.looked.owner.clone(),
+        home: client.looked.job.clone(),
+        parent: client.looked.parent,
+    }
 }
 
-impl Key {
-    fn of(client: &Client) -> Self {
-        Self {
-            uid: client.sender.uid,
-            owner: client.looked.owner.clone(),
-            home: client.looked.job.clone(),
-            parent: client.looked.parent,
-        }
+fn candidate(client: &Client) -> Candidate {
+    Candidate {
+        pid: client.sender.pid,
+        uid: client.sender.uid,
+        began: client.looked.began,
+        own: client.looked.own,
     }
 }
 
@@ -82,33 +76,7 @@ type There = BTreeMap<Key, Vec<Client>>;
 #[derive(Debug, Default)]
 struct Job {
     number: u64,
-    stage: Stage,
-}
-
-/// When drivers were asked who uses their GPUs.
-#[derive(Debug, Default)]
-struct Asked {
-    last: Option<Nanos>,
-    /// For these processes.
-    pids: BTreeSet<u32>,
-    times: u32,
-}
-
-impl Asked {
-    /// Whether they are to be asked now, for these processes.
-    fn is_time(&mut self, now: Nanos, pids: BTreeSet<u32>) -> bool {
-        if !pids.is_subset(&self.pids) {
-            self.times = 0;
-        }
-        let wait = Nanos(HOLDERS.0 << self.times.min(DOUBLINGS));
-        let is_time = !pids.is_empty() && self.last.is_none_or(|then| now >= then + wait);
-        if is_time {
-            self.last = Some(now);
-            self.times = self.times.saturating_add(1);
-        }
-        self.pids = pids;
-        is_time
-    }
+    stage: Stage<Sampling>,
 }
 
 /// The traces that are waited for.
@@ -128,14 +96,14 @@ pub(super) struct Sampler {
     proc: PathBuf,
     processes: Processes,
     every: Nanos,
-    errands: Errands,
+    errands: Errands<Owner, Outcome>,
     outcomes: Receiver<(u64, Outcome)>,
     jobs: BTreeMap<Key, Job>,
     /// The last number of a job, or of an errand.
     last: u64,
     recording: Option<Recording>,
     turns: Turns,
-    asked: Asked,
+    asked: Asked<u32>,
 }
 
 impl Sampler {
@@ -147,7 +115,7 @@ impl Sampler {
             proc: proc.to_owned(),
             processes: Processes::new(proc),
             every,
-            errands: Errands::new(proc, out),
+            errands: Errands::new("kineto-read", out),
             outcomes,
             jobs: BTreeMap::new(),
             last: 0,
@@ -177,11 +145,19 @@ impl Sampler {
         let there = self.there();
         self.group(hub, now, &there);
         for job in self.jobs.values_mut() {
-            job.stage.hear(hub, now, self.every);
+            job.stage.hear(hub, now, |ranks, told| {
+                Sampling::new(ranks, told, Rounds::new(self.every, now))
+            });
         }
         self.gather(hub, now, &there);
         self.wish(now);
         self.tell(hub);
+    }
+
+    fn start(&self, number: u64, owner: Owner, errand: Errand) -> bool {
+        let proc = self.proc.clone();
+        let run = move |out: &Out<Outcome>| errand::run(&proc, errand, out);
+        self.errands.start(number, owner, run)
     }
 
     fn number(&mut self) -> u64 {
@@ -193,7 +169,7 @@ impl Sampler {
     fn there(&self) -> There {
         let mut there = There::new();
         for client in self.wishes.clients() {
-            there.entry(Key::of(&client)).or_default().push(client);
+            there.entry(key(&client)).or_default().push(client);
         }
         there
     }
@@ -203,15 +179,17 @@ impl Sampler {
         let asking = |key: &Key| there.get(key).into_iter().flatten().filter(|it| it.traces);
         for (key, job) in &mut self.jobs {
             let asks = |of: &Member| {
-                let same = |it: &Client| (it.sender.pid, it.looked.began) == (of.pid, of.began);
+                let same = |it: &Client| {
+                    (it.sender.pid, it.looked.began) == (of.process.pid, of.process.began)
+                };
                 asking(key).any(same)
             };
             let members = job.stage.members();
             let Some(gone) = members.into_iter().find(|it| !asks(it)) else {
                 continue;
             };
-            let pid = gone.pid;
-            let why = match Process::since(&self.proc, pid, gone.began).doubt() {
+            let Candidate { pid, began, .. } = gone.process;
+            let why = match Process::since(&self.proc, pid, began).doubt() {
                 None => format!("process {pid} asks no more"),
                 Some(_) => format!("process {pid} has ended"),
             };
@@ -236,51 +214,25 @@ impl Sampler {
             let Stage::Gathers { why } = &mut job.stage else {
                 continue;
             };
-            let (mut members, mut several) = (Vec::new(), None);
-            let (mut hooked, mut pids) = (false, BTreeSet::new());
-            for client in there.get(key).into_iter().flatten() {
-                let pid = client.sender.pid;
-                hooked |= hub.has_hook(pid);
-                pids.insert(pid);
-                let peer = Peer {
-                    pid,
-                    uid: client.sender.uid,
-                };
-                match hub.held_by(peer).as_slice() {
-                    [] => {}
-                    [(device, gpu)] => members.push(Member {
-                        pid,
-                        uid: peer.uid,
-                        began: client.looked.began,
-                        own: client.looked.own,
-                        gpu: gpu.clone(),
-                        device: *device,
-                    }),
-                    [..] => several = Some(pid),
+            let clients = || there.get(key).into_iter().flatten();
+            match gathered(hub, clients().map(candidate)) {
+                Ok(members) => found.push((key.clone(), members)),
+                Err(missing) => {
+                    *why = missing.why;
+                    if !missing.may_come {
+                        continue;
+                    }
                 }
             }
-            if hooked {
-                *why = HOOKED.to_owned();
-                continue;
-            }
-            gathering.append(&mut pids);
-            match several {
-                Some(pid) => *why = format!("process {pid} uses several GPUs, and a rank has one"),
-                None if members.len() < 2 => {
-                    "less than two of its processes use GPUs".clone_into(why)
-                }
-                None => found.push((key.clone(), members)),
-            }
+            gathering.extend(clients().map(|it| it.sender.pid));
         }
         if self.asked.is_time(now, gathering) {
             hub.look_for_holders();
         }
         for (key, members) in found {
             let errand = self.number();
-            let pids = members.iter().map(|it| it.pid).collect();
-            if self
-                .errands
-                .start(errand, key.owner.clone(), Errand::Places(pids))
+            let pids = members.iter().map(Member::pid).collect();
+            if self.start(errand, key.owner.clone(), Errand::Places(pids))
                 && let Some(job) = self.jobs.get_mut(&key)
             {
                 job.stage = Stage::Places { errand, members };
@@ -312,7 +264,7 @@ impl Sampler {
                     hub,
                     &self.processes,
                     &self.proc,
-                    job.number,
+                    (WAY, job.number),
                     members,
                     &places,
                 );
@@ -377,8 +329,9 @@ impl Sampler {
         let duration = |it: Nanos| Duration::from_nanos(u64::try_from(it.0).unwrap_or(0));
         let patience = duration(most);
         let asked = ask(&self.wishes, sampling).and_then(|(files, tickets)| {
-            let errands = &mut self.errands;
-            if errands.start(errand, owner.clone(), Errand::Traces { files, patience }) {
+            let (proc, traces) = (self.proc.clone(), Errand::Traces { files, patience });
+            let run = move |out: &Out<Outcome>| errand::run(&proc, traces, out);
+            if self.errands.start(errand, owner.clone(), run) {
                 return Some(tickets);
             }
             self.wishes.end(tickets);
@@ -398,7 +351,7 @@ impl Sampler {
             errand,
             tickets,
             since: now,
-            counts: sampling.is_wanted(),
+            counts: sampling.told.is_sample_wanted(),
         });
     }
 
@@ -414,7 +367,7 @@ impl Sampler {
                 job: named.map(|(job, _)| job.to_owned()),
                 home: key.home.clone(),
                 uid: key.uid,
-                pids: job.stage.members().iter().map(|it| it.pid).collect(),
+                pids: job.stage.members().into_iter().map(Member::pid).collect(),
                 every_seconds: self.every.as_secs_f64(),
                 text: job.stage.words(),
             }
@@ -436,88 +389,27 @@ fn ask(wishes: &Wishes, sampling: &Sampling) -> Option<(Vec<Wished>, Tickets)> {
                 window,
                 host: false,
             };
-            let ticket = wishes.want(rank.member.pid, &trace).ok()?;
-            Some((trace.written(rank.member.own), ticket))
+            let ticket = wishes.want(rank.member.pid(), &trace).ok()?;
+            Some((trace.written(rank.member.process.own), ticket))
         });
         let Some((file, ticket)) = asked else {
             wishes.end(tickets);
             return None;
         };
         files.push(wished(&rank.member, file));
-        tickets.push((rank.member.pid, ticket));
+        tickets.push((rank.member.pid(), ticket));
     }
     Some((files, tickets))
 }
 
 fn wished(member: &Member, file: String) -> Wished {
+    let Candidate {
+        pid, uid, began, ..
+    } = member.process;
     Wished {
-        pid: member.pid,
-        uid: member.uid,
-        began: member.began,
+        pid,
+        uid,
+        began,
         file: file.into(),
-    }
-}
-
-/// Has all ranks of a job say hello, if their launcher's variables agree.
-fn join(
-    hub: &mut Hub,
-    processes: &Processes,
-    proc: &Path,
-    job: u64,
-    members: Vec<Member>,
-    places: &[Option<Place>],
-) -> Result<Vec<Rank>, String> {
-    let mut hellos = Vec::new();
-    for (member, place) in members.iter().zip(places) {
-        let Some(place) = place else {
-            return Err(format!(
-                "no launcher's variables (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and the like) tell the rank of \
-                 process {}",
-                member.pid
-            ));
-        };
-        hellos.push(hello(member, place));
-    }
-    let here = hellos.first().map_or(0, |it| it.local_world_size);
-    if usize::try_from(here) != Ok(hellos.len()) {
-        let those = hellos.len();
-        return Err(format!(
-            "{those} of its {here} ranks on this node use GPUs and ask for traces"
-        ));
-    }
-    let mut homes = Vec::new();
-    for member in &members {
-        if hub.has_hook(member.pid) {
-            return Err(HOOKED.to_owned());
-        }
-        let home = processes.home_since(member.pid, member.began);
-        homes.push(home.ok_or_else(|| format!("process {} has ended", member.pid))?);
-    }
-    let mut ranks = Vec::new();
-    for ((member, hello), home) in members.into_iter().zip(hellos).zip(homes) {
-        let newcomer = Newcomer {
-            pid: member.pid,
-            process: Process::since(proc, member.pid, member.began),
-            job,
-        };
-        let session = hub.guest_joins(newcomer, member.uid, home);
-        hub.guest_says(session, &FromHook::Hello(hello));
-        ranks.push(Rank::new(member, session));
-    }
-    Ok(ranks)
-}
-
-fn hello(member: &Member, place: &Place) -> Hello {
-    Hello {
-        protocol: PROTOCOL,
-        job: place.job.clone(),
-        rank: place.rank,
-        local_rank: place.local_rank,
-        world_size: place.world_size,
-        local_world_size: place.local_world_size,
-        gpu: member.gpu.clone(),
-        framework: "pytorch".to_owned(),
-        versions: BTreeMap::from([("profiler".to_owned(), PROFILER.to_owned())]),
-        group: String::new(),
     }
 }

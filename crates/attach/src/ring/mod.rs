@@ -7,15 +7,22 @@
 //! oldest, so writers wait for nobody. Each record has its number and a [check](Record::words) over its words: one that
 //! is being written, or was overwritten while it was read, does not pass for a record.
 
+mod common;
 mod communicators;
 mod reader;
 mod record;
 mod tick;
 
+pub use common::{NoCommon, common};
 pub use communicators::{Communicators, Timed};
 pub use reader::{Batch, Reader, Unreadable};
 pub use record::{Function, Record};
 pub use tick::Tick;
+
+/// How the names of rings begin.
+pub const BEGIN: &str = "nccl-";
+/// How they end, behind a dot.
+pub const END: &str = "ring";
 
 /// Words of the header.
 pub const HEADER_WORDS: usize = 16;

@@ -42,6 +42,13 @@ pub struct Batch {
     pub pid: u64,
 }
 
+/// The words of the header that count.
+struct Header {
+    begun: u64,
+    dropped: u64,
+    pid: u64,
+}
+
 /// Where the reading of one ring has come to. Nothing that the file says leads to more work than one pass over the
 /// ring.
 #[derive(Debug, Clone, Default)]
@@ -54,14 +61,24 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Takes what has come, by a function that fills a buffer from a place of the file.
+    /// Passes over what has come so far: the next reading takes what comes from now on.
     ///
     /// # Errors
     /// When the file can't be read, or is no ring; it is not to be read again then.
-    pub fn read(
+    pub fn skip(
         &mut self,
         mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-    ) -> Result<Batch, Unreadable> {
+    ) -> Result<(), Unreadable> {
+        self.next = self.header(&mut read_at)?.begun;
+        self.unfinished = None;
+        Ok(())
+    }
+
+    /// The header; the count of records never goes back.
+    fn header(
+        &mut self,
+        read_at: &mut impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Result<Header, Unreadable> {
         let mut bytes = [0; HEADER];
         read_at(0, &mut bytes)?;
         let header = words_of::<HEADER_WORDS>(&bytes);
@@ -74,9 +91,29 @@ impl Reader {
             return Err(Unreadable::Rewound { from, to: begun });
         }
         self.begun = begun;
-        let mut batch = Batch {
+        Ok(Header {
+            begun,
             dropped: header[AT_DROPPED],
             pid: header[AT_PID],
+        })
+    }
+
+    /// Takes what has come, by a function that fills a buffer from a place of the file.
+    ///
+    /// # Errors
+    /// When the file can't be read, or is no ring; it is not to be read again then.
+    pub fn read(
+        &mut self,
+        mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Result<Batch, Unreadable> {
+        let Header {
+            begun,
+            dropped,
+            pid,
+        } = self.header(&mut read_at)?;
+        let mut batch = Batch {
+            dropped,
+            pid,
             ..Batch::default()
         };
         let oldest = begun.saturating_sub(SLOTS as u64);

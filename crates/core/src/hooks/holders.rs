@@ -208,6 +208,11 @@ impl<S: Store> Core<S> {
             .collect()
     }
 
+    /// The processes that held GPUs when their drivers told last; one that holds several comes several times.
+    pub fn known_holders(&self) -> impl Iterator<Item = Peer> {
+        self.hooks.known_holders()
+    }
+
     /// The driver can't tell holders: then no hook is let in.
     pub(crate) fn holders_unknown(&mut self, device: usize, cause: &str) {
         for id in self.hooks.waiting_for(device) {

@@ -150,6 +150,11 @@ impl Hooks {
         told.is_some_and(|told| told.contains(&peer))
     }
 
+    /// All processes that used GPUs by their drivers' last answers; one may come several times.
+    pub fn known_holders(&self) -> impl Iterator<Item = Peer> {
+        self.holders.values().flatten().copied()
+    }
+
     /// A hook has connected.
     pub fn add(&mut self, id: SessionId, session: Session) {
         self.sessions.insert(id, session);

@@ -17,4 +17,4 @@ pub mod abi;
 mod communicators;
 mod open;
 mod plugin;
-mod ring;
+pub mod ring;

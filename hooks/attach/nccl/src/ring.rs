@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use litd_attach::ring::{
-    AT_BEGUN, AT_DROPPED, AT_MAGIC, AT_PID, BYTES, HEADER_WORDS, MAGIC, RECORD_WORDS, Record, SLOTS,
+    AT_BEGUN, AT_DROPPED, AT_MAGIC, AT_PID, BEGIN, BYTES, END, HEADER_WORDS, MAGIC, RECORD_WORDS,
+    Record, SLOTS,
 };
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
@@ -21,12 +22,6 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 /// The variable that names the directory for rings.
 const DIRECTORY: &str = "LITD_NCCL_DIRECTORY";
-
-/// How the names of rings begin.
-const BEGIN: &str = "nccl-";
-
-/// How they end, behind a dot.
-const END: &str = "ring";
 
 /// The most files of a directory that are looked at.
 const MOST_FILES: usize = 10_000;

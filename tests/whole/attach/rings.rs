@@ -1,0 +1,640 @@
+//! Jobs without a hook that are sampled by the rings of litd's plugin for NCCL and RCCL: processes of real users that
+//! write rings by the plugin's own writer, on a simulated node whose collectives are in them. SIMULATED.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use litd_api::{EventKind, JobState, JobStatus, RingsSeen, Traceable};
+use litd_attach::ring::{AT_BEGUN, AT_MAGIC, AT_PID, BYTES, Function, Record};
+use litd_nccl::ring::Ring;
+use litd_traces::{KernelClass, Timeline};
+use litd_units::{Millis, Nanos};
+use nix::sys::stat::Mode;
+use nix::unistd::{dup, mkfifo};
+
+use crate::stand::{GPUS, SOON, Stand, quick, seconds};
+use crate::users::{ALICE, BOB, is_root};
+
+/// Set in a process that writes a ring: the directory.
+const WRITES: &str = "LITD_TEST_RING_IN";
+
+/// What launchers' variables make of the job.
+const JOB: &str = "localhost:29500";
+
+/// A process of a user's that writes a ring.
+struct Writer {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    ring: PathBuf,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Writer {
+    /// The rank with this number, of so many.
+    fn new(uid: u32, directory: &Path, rank: usize, of: usize) -> Self {
+        let mut child = Command::new("/proc/self/exe")
+            .args(["--exact", "attach::rings::writing_a_ring", "--nocapture"])
+            .env(WRITES, directory)
+            .env("RANK", rank.to_string())
+            .env("LOCAL_RANK", rank.to_string())
+            .env("WORLD_SIZE", of.to_string())
+            .env("LOCAL_WORLD_SIZE", of.to_string())
+            .env("MASTER_PORT", "29500")
+            .current_dir("/")
+            .uid(uid)
+            .gid(uid)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut writer = Self {
+            commands: child.stdin.take().unwrap(),
+            answers: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            ring: PathBuf::new(),
+        };
+        writer.ring = writer.does("ring").into();
+        writer
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it do something, and returns its answer.
+    fn does(&mut self, command: &str) -> String {
+        writeln!(self.commands, "{command}").unwrap();
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(
+                self.answers.read_line(&mut line).unwrap(),
+                0,
+                "it has ended"
+            );
+            if let Some((_, answer)) = line.split_once("answer ") {
+                return answer.trim().to_owned();
+            }
+        }
+    }
+
+    fn write(&mut self, record: &Record) {
+        let words: Vec<String> = record.words(0).iter().map(u64::to_string).collect();
+        writeln!(self.commands, "write {}", words.join(" ")).unwrap();
+    }
+
+    /// Changes a word of its ring behind its back.
+    fn lies(&self, word: usize, value: u64) {
+        let file = OpenOptions::new().write(true).open(&self.ring).unwrap();
+        file.write_all_at(&value.to_ne_bytes(), 8 * word as u64)
+            .unwrap();
+    }
+}
+
+/// The ring that a process has open.
+fn own_ring() -> (PathBuf, PathBuf) {
+    let open = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|it| it.unwrap().path());
+    let open = open.filter_map(|it| Some((fs::read_link(&it).ok()?, it)));
+    let mut rings = open.filter(|(file, _)| file.extension().is_some_and(|it| it == "ring"));
+    rings.next().unwrap()
+}
+
+/// A copy of the ring's descriptor, as a process has that was forked from this one.
+#[allow(
+    unsafe_code,
+    reason = "the plugin gives its descriptor to nobody, and a fork has it all the same"
+)]
+fn copied() -> OwnedFd {
+    let (_, number) = own_ring();
+    let number = number
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    // SAFETY: the ring stays open until this process ends.
+    dup(unsafe { BorrowedFd::borrow_raw(number) }).unwrap()
+}
+
+/// Not a test by itself: what a [`Writer`] runs.
+#[test]
+fn writing_a_ring() {
+    let Some(directory) = std::env::var_os(WRITES) else {
+        return;
+    };
+    let ring = Ring::within(&directory).unwrap();
+    let mut hook = None;
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match command {
+            "write" => {
+                let words: Vec<u64> = rest.split(' ').map(|it| it.parse().unwrap()).collect();
+                ring.write(&Record::of_words(&words.try_into().unwrap(), 0).unwrap());
+                continue;
+            }
+            "hook" => hook = Some(UnixStream::connect(rest).unwrap()),
+            // What it starts has the ring open, and so locked, as well.
+            "starts" => {
+                let mut sleep = Command::new("sleep");
+                sleep.arg("600").stdin(copied()).stdout(Stdio::null());
+                println!("answer {}", sleep.spawn().unwrap().id());
+                continue;
+            }
+            "ring" => {
+                println!("answer {}", own_ring().0.display());
+                continue;
+            }
+            _ => {}
+        }
+        println!("answer done");
+    }
+    drop(hook);
+    std::process::exit(0);
+}
+
+/// A directory for rings.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+    directory
+}
+
+/// What litd needs to read them.
+fn reads(directory: &tempfile::TempDir) -> String {
+    format!(
+        "attach.nccl_directory = \"{}\"\n",
+        directory.path().display()
+    )
+}
+
+/// A node, and the processes of a job on it.
+struct Node {
+    stand: Stand,
+    writers: Vec<Writer>,
+    directory: tempfile::TempDir,
+    /// How many collectives of each function each rank has run.
+    ran: Vec<BTreeMap<Function, u64>>,
+    /// When litd last looked at the rings.
+    looked: Nanos,
+}
+
+impl Node {
+    /// `None`, and a sentence on why, where no user can be made.
+    fn new(policy: &str) -> Option<Self> {
+        let node = Self::without_gpus(&quick(policy))?;
+        for (number, writer) in node.writers.iter().enumerate() {
+            node.stand
+                .rig
+                .hardware()
+                .set_holders(number, vec![writer.pid()]);
+        }
+        Some(node)
+    }
+
+    /// The same, where processes that litd does not know use the GPUs.
+    fn without_gpus(config: &str) -> Option<Self> {
+        if !is_root() {
+            return None;
+        }
+        let directory = directory();
+        let stand = Stand::clocked(&format!("{config}{}", reads(&directory)));
+        let writer = |rank| Writer::new(ALICE, directory.path(), rank, GPUS);
+        Some(Self {
+            writers: (0..GPUS).map(writer).collect(),
+            stand,
+            directory,
+            ran: vec![BTreeMap::new(); GPUS],
+            looked: Nanos::ZERO,
+        })
+    }
+
+    fn seen(&self) -> RingsSeen {
+        let (_, body) = self.stand.ask("GET", "/v1/trace", "");
+        let seen: Traceable = serde_json::from_str(&body).unwrap();
+        seen.rings.unwrap()
+    }
+
+    fn job(&self) -> Option<JobStatus> {
+        let jobs = self.stand.status().jobs;
+        jobs.into_iter().find(|it| it.name == JOB)
+    }
+
+    /// Samples so far; `None` while the job is not sampled.
+    fn samples(&self) -> Option<u64> {
+        let told = self.seen().sampled.into_iter().next()?.text;
+        let (number, _) = told.split_once(" samples so far")?;
+        number.parse().ok()
+    }
+
+    /// Lets time pass on the node until something is so.
+    fn pass_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + 2 * SOON;
+        while !done(self) {
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {:#?}\n{:?}\n{}",
+                self.seen(),
+                self.stand.events(EventKind::Job),
+                self.stand.said()
+            );
+            self.stand.pass(0.5);
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits, in real time, until something is so.
+    fn wait(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !done(self) {
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {:#?}\n{}",
+                self.seen(),
+                self.stand.said()
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What the plugin notes of one iteration of a rank, by its GPU's clock.
+    fn notes(&mut self, rank: usize, timeline: &Timeline) {
+        let mut kernels: Vec<_> = timeline.kernels.iter().collect();
+        kernels.retain(|it| it.class == KernelClass::Communication);
+        kernels.sort_by_key(|it| it.start);
+        for kernel in kernels {
+            let name = timeline.names.get(kernel.name);
+            let functions = ["AllReduce", "AllGather", "ReduceScatter"];
+            let function = functions.iter().find(|it| name.contains(**it)).unwrap();
+            let function = Function::named(function.as_bytes());
+            let sequence = self.ran[rank].entry(function).or_insert(0);
+            // GPUs' clocks began whenever.
+            let clock = 5_000_000_000 * rank as u64;
+            let ticks = |at: Nanos| Some(u64::try_from(at.0).unwrap() + clock);
+            let record = Record {
+                communicator: 0xfeed,
+                rank: rank as u32,
+                ranks: GPUS as u32,
+                nodes: 1,
+                function,
+                sequence: *sequence,
+                bytes: name.bytes().map(u64::from).sum(),
+                enqueued: u64::try_from(kernel.start.0).unwrap() - 1_000_000,
+                start: ticks(kernel.start),
+                stop: ticks(kernel.end),
+                channels: 16,
+                started: 16,
+                stopped: 16,
+                interface: 5,
+            };
+            *sequence += 1;
+            self.writers[rank].write(&record);
+        }
+    }
+
+    /// Iterations run until litd has looked at the rings once more. Between an iteration and its time the node's power
+    /// would be nonsense, so litd looks when none is under way.
+    fn runs(&mut self) {
+        let told = |node: &Self| node.job().map(|it| it.ranks[0].iteration);
+        let before = told(self);
+        let lasts = seconds(self.seen().sampled[0].every_seconds);
+        while self.stand.rig.now() < self.looked + lasts {
+            self.runs_once();
+        }
+        self.wait("a look", |node| told(node) != before);
+        self.looked = self.stand.rig.now();
+        self.stand.finish();
+    }
+
+    fn runs_once(&mut self) {
+        self.stand.rig.hardware().run_iteration();
+        let timelines = self.stand.rig.hardware().plant().timelines();
+        for (rank, timeline) in timelines.iter().enumerate() {
+            self.notes(rank, timeline);
+        }
+        for writer in &mut self.writers {
+            assert_eq!(writer.does("done"), "done");
+        }
+        self.stand.iteration_passes();
+    }
+
+    /// How long an iteration takes now.
+    fn length(&self) -> Millis {
+        self.stand.rig.hardware().plant().last().length
+    }
+
+    fn moved(&self) -> usize {
+        let found = self.stand.rig.ledger().found();
+        let held = self.stand.held();
+        held.iter().zip(&found).filter(|(a, b)| a != b).count()
+    }
+
+    /// The job trains until it is sampled, and what was there before has been passed over.
+    fn begins(&mut self) {
+        let deadline = Instant::now() + 2 * SOON;
+        while self.samples().is_none() {
+            assert!(
+                Instant::now() < deadline,
+                "{:#?}\n{}",
+                self.seen(),
+                self.stand.said()
+            );
+            self.runs_once();
+            thread::sleep(Duration::from_millis(100));
+        }
+        thread::sleep(Duration::from_millis(600));
+        self.looked = self.stand.rig.now();
+    }
+
+    /// How often the log has a warning with these words.
+    fn warned(&self, part: &str) -> usize {
+        let all = self.stand.events(EventKind::Fault);
+        all.iter().filter(|it| it.contains(part)).count()
+    }
+}
+
+/// SIMULATED: a job whose script knows nothing of litd is balanced.
+#[test]
+fn a_job_without_a_hook_is_balanced_by_its_arrivals() {
+    let Some(mut node) = Node::new("gpu-realloc") else {
+        return;
+    };
+    node.begins();
+    node.runs();
+    let before = node.length();
+    let told = node.job().unwrap().iteration_time.unwrap();
+    assert!((told.0 / before.0 - 1.0).abs() < 0.05, "{told} of {before}");
+    let mut looks = 1;
+    while node.job().unwrap().state != JobState::Converged {
+        assert!(looks < 60, "{:#?}\n{:#?}", node.seen(), node.job());
+        node.runs();
+        looks += 1;
+    }
+    let after = node.length();
+    println!("SIMULATED: {looks} looks; an iteration takes {after} instead of {before}");
+    assert!(node.moved() >= 3, "{:?}", node.stand.held());
+    assert!(after.0 < 0.995 * before.0, "{after} instead of {before}");
+    let job = node.job().unwrap();
+    let measured = job.measured.unwrap();
+    assert!(
+        measured.starts_with("arrivals at collectives, by litd's plugin"),
+        "{measured}"
+    );
+    assert!(
+        job.why.contains("the law knows leads, but no pace"),
+        "{}",
+        job.why
+    );
+    assert_eq!(job.ranks.len(), GPUS);
+    node.stand.assert_rules();
+    assert_eq!(node.warned("ring"), 0, "{}", node.stand.said());
+    // Its end gives all caps back.
+    node.stand.rig.ledger().permit_found();
+    node.writers.clear();
+    node.pass_until("its end", |node| node.job().is_none());
+    node.stand.pass(2.0);
+    assert!(node.stand.is_back(), "{:?}", node.stand.held());
+    // Their rings stay until the user's next process; nobody writes them any more.
+    node.wait("no ring", |node| {
+        (node.seen().rings, node.seen().unclaimed) == (0, GPUS as u64)
+    });
+}
+
+/// Two ways at once for one rank count once, and the hook's is the better one.
+#[test]
+fn a_hook_takes_the_place_of_a_ring() {
+    let Some(mut node) = Node::new("observe") else {
+        return;
+    };
+    node.begins();
+    assert_eq!(node.job().unwrap().ranks.len(), GPUS);
+    let socket = node.stand.rig.layout().ingest();
+    node.writers[0].does(&format!("hook {}", socket.display()));
+    node.wait("the rings' end", |node| node.job().is_none());
+    node.wait("a word on it", |node| {
+        let sampled = node.seen().sampled.into_iter().next();
+        sampled.is_some_and(|it| it.text.contains("the hook, which shows more"))
+    });
+}
+
+/// Whoever uses no GPU has nobody measured, whatever he writes.
+#[test]
+fn rings_of_users_without_gpus_are_not_read() {
+    let Some(mut node) = Node::without_gpus(&quick("gpu-realloc")) else {
+        return;
+    };
+    // The GPUs are Bob's, who writes none.
+    let bob = Writer::new(
+        BOB,
+        tempfile::tempdir_in("/dev/shm").map(opened).unwrap().path(),
+        0,
+        1,
+    );
+    for gpu in 0..GPUS {
+        node.stand.rig.hardware().set_holders(gpu, vec![bob.pid()]);
+    }
+    node.pass_until("the rings", |node| node.seen().unclaimed == GPUS as u64);
+    for _ in 0..10 {
+        node.runs_once();
+        node.stand.pass(5.0);
+        thread::sleep(Duration::from_millis(700));
+    }
+    let seen = node.seen();
+    assert_eq!((seen.rings, seen.unclaimed), (0, GPUS as u64), "{seen:#?}");
+    assert!(
+        seen.sampled.is_empty() && seen.refused.is_empty(),
+        "{seen:#?}"
+    );
+    assert!(node.stand.status().jobs.is_empty());
+    assert_eq!(node.moved(), 0);
+}
+
+fn opened(directory: tempfile::TempDir) -> tempfile::TempDir {
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+    directory
+}
+
+/// Each is one error, and nothing else: nothing is followed, waited for, or changed.
+#[test]
+fn what_is_no_ring_is_one_error_each() {
+    let Some(mut node) = Node::new("observe") else {
+        return;
+    };
+    let folder = node.directory.path().to_owned();
+    let place = |name: &str| folder.join(format!("nccl-{name}.ring"));
+    let target = folder.join("target");
+    fs::write(&target, vec![7; BYTES]).unwrap();
+    symlink(&target, place("link")).unwrap();
+    mkfifo(&place("pipe"), Mode::S_IRWXU).unwrap();
+    fs::create_dir(place("folder")).unwrap();
+    let sized = |name: &str, bytes: u64| {
+        fs::File::create(place(name))
+            .unwrap()
+            .set_len(bytes)
+            .unwrap()
+    };
+    sized("long", 10 << 30);
+    sized("short", 4096);
+    sized("twice", BYTES as u64);
+    fs::hard_link(place("twice"), place("again")).unwrap();
+    // Right in its size, and nobody's.
+    sized("nobody", BYTES as u64);
+    sized("odd\u{1b}[31m", 1);
+    node.begins();
+    let told = [
+        ("nccl-link.ring", "a link stands there"),
+        ("nccl-pipe.ring", "is a named pipe"),
+        ("nccl-folder.ring", "is a directory"),
+        ("nccl-long.ring", "has 10737418240 bytes"),
+        ("nccl-short.ring", "has 4096 bytes"),
+        ("nccl-twice.ring", "has a second name"),
+        ("nccl-again.ring", "has a second name"),
+        ("nccl-odd\\u{1b}[31m.ring", "has 1 bytes"),
+    ];
+    // Many searches later.
+    thread::sleep(Duration::from_secs(5));
+    for (name, why) in told {
+        // Two names of one file are one file.
+        let one = if why == "has a second name" {
+            ["nccl-twice.ring", "nccl-again.ring"]
+        } else {
+            [name, name]
+        };
+        let said = node.stand.events(EventKind::Fault);
+        let of_it = |it: &&String| one.iter().any(|name| it.contains(name));
+        let said: Vec<_> = said.iter().filter(of_it).collect();
+        assert!(said.len() == 1 && said[0].contains(why), "{name}: {said:?}");
+    }
+    let seen = node.seen();
+    assert_eq!((seen.rings, seen.unclaimed), (GPUS as u64, 1), "{seen:#?}");
+    assert!(place("link").symlink_metadata().is_ok() && place("pipe").exists());
+    assert!(node.job().is_some(), "the job is none the worse for it");
+}
+
+/// A ring that lies, or is cut while it is read, is one error, and its job is measured no more.
+#[test]
+fn a_ring_that_lies_or_is_cut_is_one_error() {
+    type Lie = fn(&Writer);
+    let lies: [(Lie, &str); 5] = [
+        (
+            |it| it.lies(AT_MAGIC, 1),
+            "its file is no ring of this version",
+        ),
+        (|it| it.lies(AT_PID, 1), "says that process 1 writes it"),
+        (|it| it.lies(AT_BEGUN, 0), "went back from"),
+        (|it| it.lies(AT_BEGUN, u64::MAX), ""),
+        (
+            |it| {
+                let file = OpenOptions::new().write(true).open(&it.ring).unwrap();
+                file.set_len(100).unwrap();
+            },
+            "its file can't be read",
+        ),
+    ];
+    for (lie, why) in lies {
+        let Some(mut node) = Node::new("gpu-realloc") else {
+            return;
+        };
+        node.begins();
+        node.runs();
+        lie(&node.writers[5]);
+        node.stand.pass(5.0);
+        if why.is_empty() {
+            // Records that never come are lost; those that come are told by their numbers.
+            node.wait("a word", |node| {
+                node.seen()
+                    .sampled
+                    .iter()
+                    .any(|it| it.text.contains("none:"))
+            });
+            assert_eq!(node.moved(), 0);
+            continue;
+        }
+        node.pass_until("an error", |node| node.warned(why) == 1);
+        node.pass_until("the job's end", |node| node.job().is_none());
+        node.stand.pass(5.0);
+        thread::sleep(Duration::from_secs(3));
+        assert_eq!(node.warned("ring"), 1, "{why}: {}", node.stand.said());
+        let seen = node.seen();
+        assert_eq!(
+            (seen.rings, seen.refused.len()),
+            (GPUS as u64 - 1, 1),
+            "{seen:#?}"
+        );
+        assert_eq!(node.moved(), 0);
+    }
+}
+
+/// A process that was forked from the writer has its lock as well, and which of them writes is unknown.
+#[test]
+fn a_ring_that_two_processes_with_gpus_have_is_not_read() {
+    let Some(mut node) = Node::new("observe") else {
+        return;
+    };
+    node.begins();
+    let forked: u32 = node.writers[2].does("starts").parse().unwrap();
+    // It is no matter as long as it uses no GPU.
+    node.stand.pass(12.0);
+    thread::sleep(Duration::from_secs(3));
+    assert!(node.job().is_some());
+    let writer = node.writers[2].pid();
+    node.stand
+        .rig
+        .hardware()
+        .set_holders(2, vec![writer, forked]);
+    node.pass_until("an error", |node| {
+        node.warned("is locked by several processes") == 1
+    });
+    node.pass_until("the job's end", |node| node.job().is_none());
+    node.wait("a word", |node| node.seen().rings == GPUS as u64 - 1);
+    let forked = nix::unistd::Pid::from_raw(forked.try_into().unwrap());
+    nix::sys::signal::kill(forked, nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+/// A directory in which users could put files in each other's place, or where reading waits for a disk, is not used.
+#[test]
+fn a_directory_that_is_unfit_is_said_and_not_searched() {
+    if !is_root() {
+        return;
+    }
+    let on_disk = tempfile::Builder::new()
+        .tempdir_in("/var/tmp")
+        .map(opened)
+        .unwrap();
+    let free = directory();
+    fs::set_permissions(free.path(), Permissions::from_mode(0o777)).unwrap();
+    for (directory, why) in [(&on_disk, "is not in shared memory"), (&free, "chmod 1777")] {
+        let stand = Stand::clocked(&format!("{}{}", quick("observe"), reads(directory)));
+        let deadline = Instant::now() + SOON;
+        while !stand.has_event(EventKind::Fault, why) {
+            assert!(Instant::now() < deadline, "{why}: {}", stand.said());
+            thread::sleep(Duration::from_millis(50));
+        }
+        thread::sleep(Duration::from_secs(5));
+        let said = stand.events(EventKind::Fault);
+        assert_eq!(
+            said.iter().filter(|it| it.contains(why)).count(),
+            1,
+            "{said:?}"
+        );
+    }
+}
