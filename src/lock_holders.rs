@@ -220,7 +220,7 @@ mod tests {
     fn a_process_is_asked_for_its_own_locks() {
         let directory = tempfile::tempdir().unwrap();
         let proc = Path::new("/proc");
-        let file = fs::File::create(directory.path().join("lock")).unwrap();
+        let file = fs::File::create(directory.path().join("lock-of-one-test")).unwrap();
         let about = file.metadata().unwrap();
         let own = std::process::id();
         assert!(!has_locked(proc, own, &about));
@@ -231,8 +231,8 @@ mod tests {
         assert!(!has_locked(proc, u32::MAX, &about));
         let locked = |name: &str, mut most| locked_by(proc, own, |it| it == name, &mut most);
         let ids = BTreeSet::from([id_of(&about)]);
-        assert_eq!(locked("lock", 10_000), told.then_some(ids));
+        assert_eq!(locked("lock-of-one-test", 10_000), told.then_some(ids));
         assert_eq!(locked("other", 10_000), Some(BTreeSet::new()));
-        assert_eq!(locked("lock", 1), None, "too few descriptors");
+        assert_eq!(locked("lock-of-one-test", 1), None, "too few descriptors");
     }
 }

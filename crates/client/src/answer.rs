@@ -90,8 +90,8 @@ mod tests {
     #[test]
     fn strange_answers_are_errors() {
         let cases = [
-            (200, "", "no JSON"),
-            (200, "{", "no JSON"),
+            (200, "", "not JSON"),
+            (200, "{", "not JSON"),
             (200, "[1]", "version"),
             (200, "{}", "message"),
             (500, "<html>", "500 Internal Server Error"),

@@ -110,7 +110,7 @@ fn what_is_asked_wrongly_is_said() {
         ),
         (
             &["--csv", &path, "--columns", "gpu=gpu"],
-            "there is no column \"gpu\", but when, card, draw",
+            "there is no column \"gpu\"; there are when, card, draw",
         ),
         (
             &["--csv", &path, "--columns", "speed=draw"],

@@ -35,7 +35,6 @@ use turns::{Due, HANGS, Turns};
 /// How often to look.
 const LOOK: Duration = Duration::from_millis(250);
 
-
 /// Where there are no optimizer's steps, all processes begin so long after the wish: all of them know of it by then.
 const START: Nanos = Nanos(9_000_000_000);
 
