@@ -343,7 +343,9 @@ fn what_a_restore_that_was_killed_has_lowered_is_found_from_another_state_direct
     stand.rig.hardware().heal(0);
     stand.rig.ledger().permit_found();
     let (code, said) = restore_with(&stand, &state_in(&stand, "other"));
-    assert_eq!(code, Some(0), "{said}");
+    // It was killed during a write, whose outcome the log of the other directory does not have, or between two.
+    let may_land = code == Some(3) && said.contains("may still take effect");
+    assert!(may_land || code == Some(0), "{code:?} {said}");
     assert!(stand.is_back(), "{:?}: {said}", stand.held());
 }
 

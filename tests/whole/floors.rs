@@ -70,7 +70,7 @@ fn a_reload_with_a_budget_below_all_floors_changes_nothing() {
             stand.events(EventKind::Daemon)
         );
         let logged = format!("the configuration stays as it was: {key}");
-        assert!(stand.said().contains(&logged), "{}", stand.said());
+        wait_for(&logged, || stand.said().contains(&logged));
         assert_eq!(stand.status().gpus.budget.0, 5200.0);
         assert_eq!(stand.status().build.configuration, hash);
     }

@@ -102,6 +102,16 @@ pub struct Late {
 }
 
 impl Late {
+    /// A write of this cap to the device with this address.
+    #[must_use]
+    pub fn of(address: &str, cap: Watts, until: Nanos) -> Self {
+        Self {
+            address: address.to_owned(),
+            cap,
+            until,
+        }
+    }
+
     /// Whether both are about the same write.
     fn is_like(&self, other: &Self) -> bool {
         self.address == other.address && self.cap.is_same_cap(other.cap)
@@ -598,6 +608,24 @@ impl Journal {
         }
         self.tidy(store)?;
         self.append(store, &[record])
+    }
+
+    /// The same of a write that nobody knows to have failed: it is remembered on disk, or else not at all. In memory alone
+    /// each litd that comes would wait for it anew.
+    ///
+    /// # Errors
+    /// As [`Journal::expect`].
+    pub fn suspect(
+        &mut self,
+        store: &mut impl Store,
+        late: Late,
+        now: Nanos,
+    ) -> Result<(), JournalError> {
+        let outcome = self.expect(store, late.clone(), now);
+        if outcome.is_err() {
+            self.late.retain(|it| !it.is_like(&late));
+        }
+        outcome
     }
 
     /// The caps that may still be taken, by the latest time.

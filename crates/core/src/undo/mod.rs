@@ -69,7 +69,7 @@ impl<S: Store> Core<S> {
         let is_over = is_last(entry.found) || is_last(reading.cap) || is_told || is_late;
         if !is_over && !self.writer.has_logged(entry) {
             self.writer
-                .expect(&entry.address, last, until, &mut self.out);
+                .suspect(&entry.address, last, until, &mut self.out);
         }
     }
 

@@ -263,14 +263,15 @@ impl<S: Store> Writer<S> {
 
     /// Records that a device may do a failed write late, until then. Where that fails the log has it, too.
     pub fn expect(&mut self, address: &str, cap: Watts, until: Nanos, out: &mut Outbox) {
-        let now = out.now();
-        let address = address.to_owned();
-        let late = Late {
-            address,
-            cap,
-            until,
-        };
-        let outcome = self.journal.expect(&mut self.store, late, now);
+        let late = Late::of(address, cap, until);
+        let outcome = self.journal.expect(&mut self.store, late, out.now());
+        self.said(outcome, out);
+    }
+
+    /// Records that nobody knows whether a predecessor's write was done, and that it may be until then.
+    pub fn suspect(&mut self, address: &str, cap: Watts, until: Nanos, out: &mut Outbox) {
+        let late = Late::of(address, cap, until);
+        let outcome = self.journal.suspect(&mut self.store, late, out.now());
         self.said(outcome, out);
     }
 
