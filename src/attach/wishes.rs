@@ -11,6 +11,7 @@ use litd_api::{
 };
 use litd_attach::{Client, Counts, NoWish, Stage, Ticket, Trace, Window};
 
+use super::ranks::say_how;
 use super::{Desks, now};
 
 /// A file with a new random id at each reading.
@@ -74,14 +75,12 @@ impl Wishes {
 
     /// Says in the status of jobs which of them are measured by traces on demand.
     pub fn add_to(&self, jobs: &mut [JobStatus]) {
-        for sampled in self.sampled.borrow().iter() {
-            let of_it = |job: &&mut JobStatus| sampled.job.as_deref() == Some(&job.name);
-            if let Some(job) = jobs.iter_mut().find(of_it) {
-                let every = sampled.every_seconds;
-                let how = format!("Kineto on demand, every {every:.0} s; {}", sampled.text);
-                job.measured = Some(how);
-            }
-        }
+        say_how(jobs, &self.sampled.borrow(), |it| {
+            format!(
+                "Kineto on demand, every {:.0} s; {}",
+                it.every_seconds, it.text
+            )
+        });
     }
 
     /// The processes that can be asked.

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use crate::control;
 use client::{Client, named, poll};
-use litd_api::{EventKind, Events, Problem, TraceStage, TraceWish, Traceable, WishedTraces};
+use litd_api::{
+    EventKind, Events, JobStatus, Problem, TraceStage, TraceWish, Traceable, WishedTraces,
+};
 use litd_rig::{Daemon, Rig};
 use litd_sim::Scenario;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -24,6 +26,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const LITD: &str = env!("CARGO_BIN_EXE_litd");
+
+/// The name that launchers' variables make of a job without a hook.
+const JOB: &str = "localhost:29500";
+
+/// That job as `litctl status` shows it, if it is one.
+fn job(stand: &crate::stand::Stand) -> Option<JobStatus> {
+    let jobs = stand.status().jobs;
+    jobs.into_iter().find(|it| it.name == JOB)
+}
 
 /// Long enough for anything that does happen.
 const SOON: Duration = Duration::from_secs(20);

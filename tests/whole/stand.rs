@@ -6,11 +6,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd_api::{Command, DeviceState, DeviceStatus, EventKind, JobStatus, Problem, Status};
+use litd_api::{
+    Command, DeviceState, DeviceStatus, EventKind, JobStatus, Problem, Status, Traceable,
+};
 use litd_proto::{Hello, PROTOCOL};
 use litd_rig::{Daemon, Job, JobError, JobSpec, Rig, gpu_address};
 use litd_sim::Scenario;
-use litd_units::{Nanos, Watts};
+use litd_units::{Millis, Nanos, Watts};
 
 use crate::control;
 
@@ -306,6 +308,23 @@ impl Stand {
         devices
             .filter(|(_, state)| *state != DeviceState::Ours)
             .collect()
+    }
+
+    /// What litd tells of jobs without a hook.
+    pub fn traceable(&self) -> Traceable {
+        let (_, body) = self.ask("GET", "/v1/trace", "");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// How long an iteration of the simulated node takes now.
+    pub fn length(&self) -> Millis {
+        self.rig.hardware().plant().last().length
+    }
+
+    /// How many devices hold another cap than the one found.
+    pub fn moved(&self) -> usize {
+        let (found, held) = (self.rig.ledger().found(), self.held());
+        held.iter().zip(&found).filter(|(a, b)| a != b).count()
     }
 
     pub fn held(&self) -> Vec<Watts> {

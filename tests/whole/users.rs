@@ -57,6 +57,18 @@ pub fn open(directory: &Path) {
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
 }
 
+/// The next answer of a process that plays somebody; what the test program prints besides is passed over.
+pub fn answer(answers: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        assert_ne!(answers.read_line(&mut line).unwrap(), 0, "it has ended");
+        if let Some((_, answer)) = line.split_once("answer ") {
+            return answer.trim().to_owned();
+        }
+    }
+}
+
 /// A process of a user. It ends when this is dropped.
 pub struct User {
     child: Child,
@@ -115,18 +127,7 @@ impl User {
     }
 
     fn answer(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert_ne!(
-                self.answers.read_line(&mut line).unwrap(),
-                0,
-                "it has ended"
-            );
-            if let Some((_, answer)) = line.split_once("answer ") {
-                return answer.trim().to_owned();
-            }
-        }
+        answer(&mut self.answers)
     }
 
     fn does(&mut self, words: &[&str]) -> String {

@@ -1,13 +1,16 @@
 //! Jobs whose processes have no hook, from their processes to ranks that litd speaks for, in whatever way it measures
 //! them.
 //!
-//! - `stage`: how far a job has come.
+//! - `stage`: how far a job has come;
+//! - `sample`: what was measured of its ranks, and its way into the core.
 
+mod sample;
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use litd_api::{JobStatus, SampledJob};
 use litd_attach::Owner;
 use litd_core::{DeviceId, Peer};
 use litd_proto::{FromHook, Hello, PROTOCOL};
@@ -17,7 +20,8 @@ use super::guests::{GuestJob, Newcomer};
 use super::launcher::Place;
 use crate::hub::Hub;
 use crate::process::{Process, Processes};
-pub(super) use stage::{Rank, Sampled, Stage, Told, renamed};
+pub(crate) use sample::{Measured, Sample, is_wanted_still, tell_of_none};
+pub(super) use stage::{Rank, Sampled, Stage, Told};
 
 /// After this drivers are asked again who uses their GPUs, while a job's processes are not placed; and so often it is
 /// after twice the time, while the same processes use none.
@@ -171,6 +175,39 @@ pub(super) struct Way {
     pub profiler: Option<&'static str>,
     /// The condition, besides using a GPU, on which a process can be measured, in words.
     pub takes: &'static str,
+}
+
+/// A job for answers, which is measured every so often.
+pub(super) fn shown<S: Sampled>(
+    hub: &Hub,
+    key: &Key,
+    stage: &Stage<S>,
+    every_seconds: f64,
+) -> SampledJob {
+    let mut sessions = stage.sessions().into_iter();
+    let named = sessions.find_map(|it| hub.attached_as(it));
+    SampledJob {
+        job: named.map(|(job, _)| job.to_owned()),
+        home: key.home.clone(),
+        uid: key.uid,
+        pids: stage.members().into_iter().map(Member::pid).collect(),
+        every_seconds,
+        text: stage.words(),
+    }
+}
+
+/// Says in the status of jobs how those of them are measured that are sampled.
+pub(super) fn say_how(
+    jobs: &mut [JobStatus],
+    sampled: &[SampledJob],
+    how: impl Fn(&SampledJob) -> String,
+) {
+    for sampled in sampled {
+        let of_it = |job: &&mut JobStatus| sampled.job.as_deref() == Some(&job.name);
+        if let Some(job) = jobs.iter_mut().find(of_it) {
+            job.measured = Some(how(sampled));
+        }
+    }
 }
 
 /// Has all ranks of a job say hello, if their launcher's variables agree.

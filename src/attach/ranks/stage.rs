@@ -132,20 +132,32 @@ impl<S: Sampled> Stage<S> {
         }
     }
 
-    /// Any stage -> `Gathers`, or `Rests` where the same would only happen again. Ranks that were let in go.
-    pub fn part(&mut self, hub: &mut Hub, now: Nanos, why: &str, again: bool) {
+    /// Any stage -> `Gathers`. Ranks that were let in go.
+    pub fn part(&mut self, hub: &mut Hub, why: &str) {
+        self.leave(hub, why);
+        *self = Self::Gathers {
+            why: why.to_owned(),
+        };
+    }
+
+    /// Any stage -> `Rests`, where the same would only happen again. Ranks that were let in go.
+    pub fn rest(&mut self, hub: &mut Hub, now: Nanos, why: &str) {
+        self.rest_for(hub, now, AGAIN, why);
+    }
+
+    /// The same for so long.
+    pub fn rest_for(&mut self, hub: &mut Hub, now: Nanos, time: Nanos, why: &str) {
+        self.leave(hub, why);
+        *self = Self::Rests {
+            until: now + time,
+            why: why.to_owned(),
+        };
+    }
+
+    fn leave(&self, hub: &mut Hub, why: &str) {
         for session in self.sessions() {
             hub.guest_leaves(session, why);
         }
-        *self = match again {
-            true => Self::Gathers {
-                why: why.to_owned(),
-            },
-            false => Self::Rests {
-                until: now + AGAIN,
-                why: why.to_owned(),
-            },
-        };
     }
 
     /// `Places` -> `Joins`, or `Rests` for a moment.
@@ -171,7 +183,7 @@ impl<S: Sampled> Stage<S> {
                     no = Some("the core has not let all ranks in".to_owned());
                 }
                 match no {
-                    Some(why) => self.part(hub, now, &why, false),
+                    Some(why) => self.rest(hub, now, &why),
                     None if ranks.iter().all(|it| it.is_in) => {
                         *self = Self::Samples(Box::new(begin(mem::take(ranks), told)));
                     }
@@ -182,7 +194,7 @@ impl<S: Sampled> Stage<S> {
                 let (ranks, told) = sampling.parts();
                 let gone = ranks.iter_mut().filter_map(|rank| told.hears(hub, rank));
                 if let Some(why) = gone.last() {
-                    self.part(hub, now, &why, true);
+                    self.part(hub, &why);
                 }
             }
             Self::Rests { until, .. } if now >= *until => *self = Self::default(),
@@ -203,7 +215,7 @@ impl<S: Sampled> Stage<S> {
 }
 
 /// A message with the numbers of names that the core knows this rank by; only new names are told.
-pub(crate) fn renamed(mut kernels: Kernels, known: &mut HashMap<String, u32>) -> Kernels {
+pub(super) fn renamed(mut kernels: Kernels, known: &mut HashMap<String, u32>) -> Kernels {
     let mut new = Vec::new();
     let mut number = |name: String| {
         let next = u32::try_from(known.len()).unwrap_or(u32::MAX);

@@ -2,12 +2,11 @@
 
 use litd_attach::Looks;
 use litd_attach::ring::Tick as Unit;
-use litd_core::{DeviceId, Event};
-use litd_proto::{FromHook, Kernels, Tick};
 use litd_units::Nanos;
 
-use super::read::{Failure, Sample};
-use crate::attach::ranks::{Rank, Sampled, Told, renamed};
+use super::WAY;
+use super::read::Failure;
+use crate::attach::ranks::{Rank, Sample, Sampled, Told, is_wanted_still, tell_of_none};
 use crate::hub::Hub;
 
 /// After so many looks in a row without an iteration the job is left alone for a while, and measured in another way if
@@ -117,11 +116,7 @@ impl Listening {
         };
         self.failed += 1;
         if self.looks.as_mut().is_some_and(|it| it.fails(now)) {
-            let rank = self.ranks.first();
-            let job = rank.and_then(|rank| hub.attached_as(rank.session));
-            let job = job.map_or_else(String::new, |(job, _)| format!("job {job}: "));
-            let text = format!("{job}no sample by arrivals at collectives: {why}");
-            hub.handle(Event::Outside(&text));
+            tell_of_none(hub, &self.ranks, WAY.name, why);
         }
         self.trouble = Some(why.clone());
         self.failed >= PATIENCE
@@ -134,35 +129,12 @@ impl Listening {
             return;
         };
         (self.failed, self.trouble) = (0, None);
-        let devices: Vec<DeviceId> = self.ranks.iter().map(|it| it.member.device).collect();
-        let took = sample.ranks.iter().filter_map(|it| it.durations.last());
-        let took = took.copied().max().unwrap_or_default();
-        let iterations = sample.ranks.iter().map(|it| it.durations.len()).min();
-        let last = looks.hear(sample.began, took, iterations.unwrap_or(0));
-        let settled =
-            look.counts && self.told.is_sample_wanted() && !hub.has_told(&devices, look.since);
+        let last = looks.hear(sample.began, sample.took(), sample.iterations());
+        let settled = look.counts && is_wanted_still(hub, &self.ranks, &self.told, look.since);
         let directive = self.told.directive;
         let is_sample = settled && looks.samples(last, directive.first, directive.period);
-        for (rank, measured) in self.ranks.iter_mut().zip(sample.ranks) {
-            let count = u64::try_from(measured.durations.len()).unwrap_or(0);
-            for (duration, before) in measured.durations.into_iter().zip((0..count).rev()) {
-                let tick = Tick {
-                    iteration: last.saturating_sub(before),
-                    duration,
-                    // Rings are written all the time: no iteration is slower than others by that.
-                    profiled: false,
-                    overhead: Nanos::ZERO,
-                };
-                hub.guest_says(rank.session, &FromHook::Tick(tick));
-            }
-            if is_sample {
-                let kernels = Kernels {
-                    iteration: last,
-                    ..renamed(measured.kernels, &mut rank.names)
-                };
-                hub.guest_says(rank.session, &FromHook::Kernels(kernels));
-            }
-        }
+        // Rings are written all the time: no iteration is slower than others by that.
+        sample.hand_over(hub, &mut self.ranks, last, false, is_sample);
         self.samples += u64::from(is_sample);
     }
 }

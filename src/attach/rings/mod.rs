@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use litd_api::{JobStatus, RingsSeen, SampledJob};
+use litd_api::{JobStatus, RingsSeen};
 use litd_attach::Owner;
 use litd_core::{Event, Owners};
 use litd_units::Nanos;
@@ -31,7 +31,9 @@ use tokio::time::sleep;
 
 use super::errands::{Errands, Out};
 use super::launcher::{Place, places};
-use super::ranks::{Asked, Candidate, Key, Member, Sampled as _, Stage, Way, gathered, join};
+use super::ranks::{
+    Asked, Candidate, Key, Member, Sampled as _, Stage, Way, gathered, join, say_how, shown,
+};
 use crate::hub::{Hub, Shared};
 use crate::process::{Process, Processes};
 use job::Listening;
@@ -109,14 +111,18 @@ struct Searching {
 impl Searching {
     /// Takes what is wrong with the directory. Returns it if it is to be told.
     fn takes(&mut self, trouble: Option<String>) -> Option<String> {
-        self.trouble = trouble.clone();
+        self.trouble.clone_from(&trouble);
         let trouble = trouble?;
-        let told = self.told.as_ref();
-        let is_known = told.is_some_and(|(it, then)| *it == trouble && then.elapsed() < QUIET);
-        self.told = Some((trouble.clone(), Instant::now()))
-            .filter(|_| !is_known)
-            .or(self.told.take());
-        (!is_known).then(|| format!("no rings of the plugin for NCCL are read: {trouble}"))
+        if let Some((told, then)) = &self.told
+            && *told == trouble
+            && then.elapsed() < QUIET
+        {
+            return None;
+        }
+        self.told = Some((trouble.clone(), Instant::now()));
+        Some(format!(
+            "no rings of the plugin for NCCL are read: {trouble}"
+        ))
     }
 }
 
@@ -133,15 +139,12 @@ impl Shown {
 
     /// Says in the status of jobs which of them are measured by rings.
     pub fn add_to(&self, jobs: &mut [JobStatus]) {
-        for sampled in &self.0.borrow().sampled {
-            let of_it = |job: &&mut JobStatus| sampled.job.as_deref() == Some(&job.name);
-            if let Some(job) = jobs.iter_mut().find(of_it) {
-                job.measured = Some(format!(
-                    "arrivals at collectives, by litd's plugin for NCCL; {}",
-                    sampled.text
-                ));
-            }
-        }
+        say_how(jobs, &self.0.borrow().sampled, |it| {
+            format!(
+                "arrivals at collectives, by litd's plugin for NCCL; {}",
+                it.text
+            )
+        });
     }
 }
 
@@ -205,7 +208,7 @@ impl Rings {
         }
         self.give_up(hub, now);
         self.search(hub, now);
-        self.group(hub, now);
+        self.group(hub);
         for job in self.jobs.values_mut() {
             job.stage.hear(hub, now, Listening::new);
         }
@@ -321,7 +324,7 @@ impl Rings {
             && let Some(job) = self.jobs.get_mut(&key)
         {
             let why = format!("the ring of process {pid} {}", refusal.why);
-            job.stage.part(hub, now, &why, false);
+            job.stage.rest(hub, now, &why);
         }
         if let Some(told) = self.refused.add(refusal, Instant::now()) {
             hub.handle(Event::Outside(&told));
@@ -329,7 +332,7 @@ impl Rings {
     }
 
     /// Jobs of processes that write rings; those whose processes have ended are sampled no more.
-    fn group(&mut self, hub: &mut Hub, now: Nanos) {
+    fn group(&mut self, hub: &mut Hub) {
         let mut there: BTreeMap<&Key, BTreeSet<(u32, u64)>> = BTreeMap::new();
         for (key, ring) in self.rings.values() {
             let Candidate { pid, began, .. } = ring.writer.process;
@@ -343,7 +346,7 @@ impl Rings {
             let members = job.stage.members();
             if let Some(pid) = members.into_iter().find(gone).map(Member::pid) {
                 let why = format!("process {pid} has ended");
-                job.stage.part(hub, now, &why, true);
+                job.stage.part(hub, &why);
             }
         }
         self.jobs.retain(|key, _| there.contains_key(key));
@@ -476,12 +479,9 @@ impl Rings {
             Err(why) => {
                 if listening.fails(hub, now, &why) {
                     let text = job.stage.words();
-                    job.stage.part(hub, now, &text, false);
-                    let time = ALONE.0 << job.left_alone.min(DOUBLINGS);
+                    let time = Nanos(ALONE.0 << job.left_alone.min(DOUBLINGS));
                     job.left_alone = job.left_alone.saturating_add(1);
-                    if let Stage::Rests { until, .. } = &mut job.stage {
-                        *until = now + Nanos(time);
-                    }
+                    job.stage.rest_for(hub, now, time, &text);
                 }
             }
         }
@@ -494,8 +494,7 @@ impl Rings {
         {
             self.reading = None;
             if let Some(job) = of_errand(&mut self.jobs, number) {
-                job.stage
-                    .part(hub, now, "reading its rings takes too long", false);
+                job.stage.rest(hub, now, "reading its rings takes too long");
             }
         }
     }
@@ -503,26 +502,18 @@ impl Rings {
     /// Shows how far each job has come.
     fn tell(&self, hub: &Hub) {
         let told = self.jobs.iter().map(|(key, job)| {
-            let sessions = job.stage.sessions().into_iter();
-            let named = sessions.into_iter().find_map(|it| hub.attached_as(it));
-            SampledJob {
-                job: named.map(|(job, _)| job.to_owned()),
-                home: key.home.clone(),
-                uid: key.uid,
-                pids: job.stage.members().into_iter().map(Member::pid).collect(),
-                every_seconds: match &job.stage {
-                    Stage::Samples(listening) => listening.lasts().as_secs_f64(),
-                    _ => 0.0,
-                },
-                text: job.stage.words(),
-            }
+            let every = match &job.stage {
+                Stage::Samples(listening) => listening.lasts().as_secs_f64(),
+                _ => 0.0,
+            };
+            shown(hub, key, &job.stage, every)
         });
-        let mut shown = self.shown.0.borrow_mut();
-        shown.sampled = told.collect();
-        shown.rings = self.rings.len() as u64;
-        shown.unclaimed = self.searching.unclaimed.len() as u64;
-        shown.refused = self.refused.words();
-        shown.trouble.clone_from(&self.searching.trouble);
+        let mut seen = self.shown.0.borrow_mut();
+        seen.sampled = told.collect();
+        seen.rings = self.rings.len() as u64;
+        seen.unclaimed = self.searching.unclaimed.len() as u64;
+        seen.refused = self.refused.words();
+        seen.trouble.clone_from(&self.searching.trouble);
     }
 }
 

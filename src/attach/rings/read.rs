@@ -10,7 +10,7 @@ use litd_traces::arrivals::{Arrivals, NoArrivals, Piece, arrivals, arrivals_by};
 use litd_traces::demand::{Called, Repeats, repeats};
 use litd_units::Nanos;
 
-use crate::attach::ranks::Candidate;
+use crate::attach::ranks::{Candidate, Measured, Sample};
 
 /// The most collectives of all ranks of a job in one look. With what is made of them they take some 300 bytes each, and
 /// litd's unit has 128 MiB for everything; one job is read at a time.
@@ -41,23 +41,6 @@ pub(super) struct Read {
     pub rings: Vec<Open>,
     /// The sample; `None` where collectives were passed over.
     pub outcome: Result<Option<Sample>, Failure>,
-}
-
-/// The last whole iteration of all ranks.
-#[derive(Debug)]
-pub(super) struct Sample {
-    /// When it began, by the first rank's clock.
-    pub began: Nanos,
-    pub ranks: Vec<Rank>,
-}
-
-/// The same of one rank.
-#[derive(Debug)]
-pub(super) struct Rank {
-    /// How long each whole iteration took.
-    pub durations: Vec<Nanos>,
-    /// The arrivals, with numbers in this message's own list of names.
-    pub kernels: Kernels,
 }
 
 /// Why there is none.
@@ -193,7 +176,7 @@ fn sample(found: &Repeats, arrivals: &Arrivals) -> Sample {
     // Clocks of GPUs began whenever: an iteration's own begin is as good.
     let first = pieces.iter().flatten().map(|it| it.start).min();
     let first = first.unwrap_or_default();
-    let rank = |(durations, pieces): (&Vec<Nanos>, Vec<Piece>)| Rank {
+    let rank = |(durations, pieces): (&Vec<Nanos>, Vec<Piece>)| Measured {
         durations: durations.clone(),
         kernels: kernels(durations, pieces, first),
     };

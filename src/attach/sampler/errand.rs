@@ -13,6 +13,7 @@ use litd_units::Nanos;
 
 use crate::attach::errands::Out;
 use crate::attach::launcher::{Place, places};
+use crate::attach::ranks::{Measured, Sample};
 use crate::clock::since_1970;
 use crate::process::root;
 
@@ -63,23 +64,6 @@ pub(super) enum Outcome {
     Traces(Result<Sample, Failure>),
 }
 
-/// The last whole iteration of all ranks.
-#[derive(Debug)]
-pub(super) struct Sample {
-    /// When it began, since 1970.
-    pub began: Nanos,
-    pub ranks: Vec<Rank>,
-}
-
-/// The same of one rank.
-#[derive(Debug)]
-pub(super) struct Rank {
-    /// How long each whole iteration took.
-    pub durations: Vec<Nanos>,
-    /// The kernels, with numbers in this message's own list of names.
-    pub kernels: Kernels,
-}
-
 /// Why there is none.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -97,12 +81,12 @@ impl From<String> for Failure {
     }
 }
 
-/// Has an errand done.
-pub(super) fn run(proc: &Path, errand: Errand, out: &Out<Outcome>) {
-    match errand {
-        Errand::Places(pids) => out.send(Outcome::Places(places(proc, &pids))),
+/// The work of an errand.
+pub(super) fn run(proc: PathBuf, errand: Errand) -> impl FnOnce(&Out<Outcome>) + Send {
+    move |out| match errand {
+        Errand::Places(pids) => out.send(Outcome::Places(places(&proc, &pids))),
         Errand::Traces { files, patience } => {
-            let mut traces = Traces::new(proc, &files);
+            let mut traces = Traces::new(&proc, &files);
             out.send(Outcome::Traces(traces.sample(patience)));
             traces.remove_late();
         }
@@ -272,11 +256,11 @@ fn sample_of(traces: &[Demanded]) -> Result<Sample, Failure> {
     let ranks = traces.iter().zip(&cuts.ranks);
     Ok(Sample {
         began: cuts.began,
-        ranks: ranks.map(|(trace, cut)| rank(trace, cut)).collect(),
+        ranks: ranks.map(|(trace, cut)| measured(trace, cut)).collect(),
     })
 }
 
-fn rank(trace: &Demanded, cut: &Cut) -> Rank {
+fn measured(trace: &Demanded, cut: &Cut) -> Measured {
     let ran = trace.kernels.get(cut.kernels.clone()).unwrap_or_default();
     let mut kernels = Kernels {
         duration: cut.durations.last().copied().unwrap_or_default(),
@@ -295,7 +279,7 @@ fn rank(trace: &Demanded, cut: &Cut) -> Rank {
         kernels.start.push(ran.start);
         kernels.duration_of.push(ran.end - ran.start);
     }
-    Rank {
+    Measured {
         durations: cut.durations.clone(),
         kernels,
     }

@@ -1,12 +1,11 @@
 //! A job that is sampled by traces on demand.
 
 use litd_attach::{Course, Rounds, Ticket};
-use litd_core::{DeviceId, Event};
-use litd_proto::{FromHook, Kernels, Notice, NoticeKind, Profiling, Tick};
+use litd_proto::{FromHook, Notice, NoticeKind, Profiling};
 use litd_units::Nanos;
 
-use super::errand::Sample;
-use crate::attach::ranks::{Rank, Sampled, Told, renamed};
+use super::WAY;
+use crate::attach::ranks::{Rank, Sample, Sampled, Told, is_wanted_still, tell_of_none};
 use crate::hub::Hub;
 
 /// A trace of all ranks that is wished for.
@@ -90,11 +89,7 @@ impl Sampling {
         self.wish = None;
         let over = self.rounds.fail(now, too_short);
         let over = over.map_or_else(String::new, |it| format!("; {it}, and it is asked no more"));
-        let rank = self.ranks.first();
-        let job = rank.and_then(|rank| hub.attached_as(rank.session));
-        let job = job.map_or_else(String::new, |(job, _)| format!("job {job}: "));
-        let text = format!("{job}no sample by Kineto on demand: {why}{over}");
-        hub.handle(Event::Outside(&text));
+        tell_of_none(hub, &self.ranks, WAY.name, &format!("{why}{over}"));
         self.trouble = Some(why.to_owned());
     }
 
@@ -104,40 +99,11 @@ impl Sampling {
         let Some(wish) = self.wish.take() else {
             return;
         };
-        let devices: Vec<DeviceId> = self.ranks.iter().map(|it| it.member.device).collect();
-        let settled =
-            wish.counts && self.told.is_sample_wanted() && !hub.has_told(&devices, wish.since);
-        let took = sample.ranks.iter().filter_map(|it| it.durations.last());
-        let took = took.copied().max().unwrap_or_default();
-        let iterations = sample
-            .ranks
-            .iter()
-            .map(|it| it.durations.len())
-            .min()
-            .unwrap_or(0);
+        let settled = wish.counts && is_wanted_still(hub, &self.ranks, &self.told, wish.since);
+        let (took, iterations) = (sample.took(), sample.iterations());
         let heard = self.rounds.hear(now, sample.began, took, iterations);
         self.trouble = None;
-        for (rank, measured) in self.ranks.iter_mut().zip(sample.ranks) {
-            let durations = measured.durations.iter().rev().zip(0..);
-            let ticks = durations.map(|(&duration, before)| Tick {
-                iteration: heard.last.saturating_sub(before),
-                duration,
-                profiled: true,
-                overhead: Nanos::ZERO,
-            });
-            for tick in ticks.collect::<Vec<_>>().into_iter().rev() {
-                hub.guest_says(rank.session, &FromHook::Tick(tick));
-            }
-            if settled {
-                let kernels = renamed(measured.kernels, &mut rank.names);
-                let iteration = heard.last;
-                let kernels = Kernels {
-                    iteration,
-                    ..kernels
-                };
-                hub.guest_says(rank.session, &FromHook::Kernels(kernels));
-            }
-        }
+        sample.hand_over(hub, &mut self.ranks, heard.last, true, settled);
         self.samples += u64::from(settled);
         if let Some(samples) = heard.passed {
             let text = format!(

@@ -17,14 +17,13 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use litd_api::SampledJob;
 use litd_attach::{Client, Owner, Rounds, Ticket, Trace};
 use litd_units::Nanos;
 use tokio::time::sleep;
 
 use super::Wishes;
-use super::errands::{Errands, Out};
-use super::ranks::{Asked, Candidate, Key, Member, Stage, Way, gathered, join};
+use super::errands::Errands;
+use super::ranks::{Asked, Candidate, Key, Member, Stage, Way, gathered, join, shown};
 use crate::clock::since_1970;
 use crate::hub::{Hub, Shared};
 use crate::process::{Process, Processes};
@@ -142,7 +141,7 @@ impl Sampler {
         }
         self.give_up(hub, now);
         let there = self.there();
-        self.group(hub, now, &there);
+        self.group(hub, &there);
         for job in self.jobs.values_mut() {
             job.stage.hear(hub, now, |ranks, told| {
                 Sampling::new(ranks, told, Rounds::new(self.every, now))
@@ -151,12 +150,6 @@ impl Sampler {
         self.gather(hub, now, &there);
         self.wish(now);
         self.tell(hub);
-    }
-
-    fn start(&self, number: u64, owner: Owner, errand: Errand) -> bool {
-        let proc = self.proc.clone();
-        let run = move |out: &Out<Outcome>| errand::run(&proc, errand, out);
-        self.errands.start(number, owner, run)
     }
 
     fn number(&mut self) -> u64 {
@@ -174,7 +167,7 @@ impl Sampler {
     }
 
     /// Jobs of processes that ask; jobs whose processes have gone are sampled no more.
-    fn group(&mut self, hub: &mut Hub, now: Nanos, there: &There) {
+    fn group(&mut self, hub: &mut Hub, there: &There) {
         let asking = |key: &Key| there.get(key).into_iter().flatten().filter(|it| it.traces);
         for (key, job) in &mut self.jobs {
             let asks = |of: &Member| {
@@ -192,7 +185,7 @@ impl Sampler {
                 None => format!("process {pid} asks no more"),
                 Some(_) => format!("process {pid} has ended"),
             };
-            job.stage.part(hub, now, &why, true);
+            job.stage.part(hub, &why);
         }
         self.jobs.retain(|key, _| asking(key).next().is_some());
         for key in there.keys() {
@@ -231,7 +224,8 @@ impl Sampler {
         for (key, members) in found {
             let errand = self.number();
             let pids = members.iter().map(Member::pid).collect();
-            if self.start(errand, key.owner.clone(), Errand::Places(pids))
+            let run = errand::run(self.proc.clone(), Errand::Places(pids));
+            if self.errands.start(errand, key.owner.clone(), run)
                 && let Some(job) = self.jobs.get_mut(&key)
             {
                 job.stage = Stage::Places { errand, members };
@@ -328,8 +322,7 @@ impl Sampler {
         let duration = |it: Nanos| Duration::from_nanos(u64::try_from(it.0).unwrap_or(0));
         let patience = duration(most);
         let asked = ask(&self.wishes, sampling).and_then(|(files, tickets)| {
-            let (proc, traces) = (self.proc.clone(), Errand::Traces { files, patience });
-            let run = move |out: &Out<Outcome>| errand::run(&proc, traces, out);
+            let run = errand::run(self.proc.clone(), Errand::Traces { files, patience });
             if self.errands.start(errand, owner.clone(), run) {
                 return Some(tickets);
             }
@@ -356,21 +349,9 @@ impl Sampler {
 
     /// Shows how far each job has come.
     fn tell(&self, hub: &Hub) {
-        let told = self.jobs.iter().map(|(key, job)| {
-            let named = job
-                .stage
-                .sessions()
-                .into_iter()
-                .find_map(|it| hub.attached_as(it));
-            SampledJob {
-                job: named.map(|(job, _)| job.to_owned()),
-                home: key.home.clone(),
-                uid: key.uid,
-                pids: job.stage.members().into_iter().map(Member::pid).collect(),
-                every_seconds: self.every.as_secs_f64(),
-                text: job.stage.words(),
-            }
-        });
+        let every = self.every.as_secs_f64();
+        let jobs = self.jobs.iter();
+        let told = jobs.map(|(key, job)| shown(hub, key, &job.stage, every));
         self.wishes.show(told.collect());
     }
 }

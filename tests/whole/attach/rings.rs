@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions, Permissions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufReader, Write as _};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
@@ -13,22 +13,20 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use litd_api::{EventKind, JobState, JobStatus, RingsSeen, Traceable};
+use litd_api::{EventKind, JobState, RingsSeen};
 use litd_attach::ring::{AT_BEGUN, AT_MAGIC, AT_PID, BYTES, Function, Record};
 use litd_nccl::ring::Ring;
 use litd_traces::{KernelClass, Timeline};
-use litd_units::{Millis, Nanos};
+use litd_units::Nanos;
 use nix::sys::stat::Mode;
 use nix::unistd::{dup, mkfifo};
 
+use super::job;
 use crate::stand::{GPUS, SOON, Stand, quick, seconds};
-use crate::users::{ALICE, BOB, is_root};
+use crate::users::{ALICE, BOB, answer, is_root};
 
 /// Set in a process that writes a ring: the directory.
 const WRITES: &str = "LITD_TEST_RING_IN";
-
-/// What launchers' variables make of the job.
-const JOB: &str = "localhost:29500";
 
 /// A process of a user's that writes a ring.
 struct Writer {
@@ -80,18 +78,7 @@ impl Writer {
     /// Has it do something, and returns its answer.
     fn does(&mut self, command: &str) -> String {
         writeln!(self.commands, "{command}").unwrap();
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert_ne!(
-                self.answers.read_line(&mut line).unwrap(),
-                0,
-                "it has ended"
-            );
-            if let Some((_, answer)) = line.split_once("answer ") {
-                return answer.trim().to_owned();
-            }
-        }
+        answer(&mut self.answers)
     }
 
     fn write(&mut self, record: &Record) {
@@ -229,14 +216,7 @@ impl Node {
     }
 
     fn seen(&self) -> RingsSeen {
-        let (_, body) = self.stand.ask("GET", "/v1/trace", "");
-        let seen: Traceable = serde_json::from_str(&body).unwrap();
-        seen.rings.unwrap()
-    }
-
-    fn job(&self) -> Option<JobStatus> {
-        let jobs = self.stand.status().jobs;
-        jobs.into_iter().find(|it| it.name == JOB)
+        self.stand.traceable().rings.unwrap()
     }
 
     /// Samples so far; `None` while the job is not sampled.
@@ -314,7 +294,7 @@ impl Node {
     /// Iterations run until litd has looked at the rings once more. Between an iteration and its time the node's power
     /// would be nonsense, so litd looks when none is under way.
     fn runs(&mut self) {
-        let told = |node: &Self| node.job().map(|it| it.ranks[0].iteration);
+        let told = |node: &Self| job(&node.stand).map(|it| it.ranks[0].iteration);
         let before = told(self);
         let lasts = seconds(self.seen().sampled[0].every_seconds);
         while self.stand.rig.now() < self.looked + lasts {
@@ -335,17 +315,6 @@ impl Node {
             assert_eq!(writer.does("done"), "done");
         }
         self.stand.iteration_passes();
-    }
-
-    /// How long an iteration takes now.
-    fn length(&self) -> Millis {
-        self.stand.rig.hardware().plant().last().length
-    }
-
-    fn moved(&self) -> usize {
-        let found = self.stand.rig.ledger().found();
-        let held = self.stand.held();
-        held.iter().zip(&found).filter(|(a, b)| a != b).count()
     }
 
     /// The job trains until it is sampled, and what was there before has been passed over.
@@ -380,20 +349,20 @@ fn a_job_without_a_hook_is_balanced_by_its_arrivals() {
     };
     node.begins();
     node.runs();
-    let before = node.length();
-    let told = node.job().unwrap().iteration_time.unwrap();
+    let before = node.stand.length();
+    let told = job(&node.stand).unwrap().iteration_time.unwrap();
     assert!((told.0 / before.0 - 1.0).abs() < 0.05, "{told} of {before}");
     let mut looks = 1;
-    while node.job().unwrap().state != JobState::Converged {
-        assert!(looks < 60, "{:#?}\n{:#?}", node.seen(), node.job());
+    while job(&node.stand).unwrap().state != JobState::Converged {
+        assert!(looks < 60, "{:#?}\n{:#?}", node.seen(), job(&node.stand));
         node.runs();
         looks += 1;
     }
-    let after = node.length();
+    let after = node.stand.length();
     println!("SIMULATED: {looks} looks; an iteration takes {after} instead of {before}");
-    assert!(node.moved() >= 3, "{:?}", node.stand.held());
+    assert!(node.stand.moved() >= 3, "{:?}", node.stand.held());
     assert!(after.0 < 0.995 * before.0, "{after} instead of {before}");
-    let job = node.job().unwrap();
+    let job = job(&node.stand).unwrap();
     let measured = job.measured.unwrap();
     assert!(
         measured.starts_with("arrivals at collectives, by litd's plugin"),
@@ -410,7 +379,7 @@ fn a_job_without_a_hook_is_balanced_by_its_arrivals() {
     // Its end gives all caps back.
     node.stand.rig.ledger().permit_found();
     node.writers.clear();
-    node.pass_until("its end", |node| node.job().is_none());
+    node.pass_until("its end", |node| job(&node.stand).is_none());
     node.stand.pass(2.0);
     assert!(node.stand.is_back(), "{:?}", node.stand.held());
     // Their rings stay until the user's next process; nobody writes them any more.
@@ -426,10 +395,10 @@ fn a_hook_takes_the_place_of_a_ring() {
         return;
     };
     node.begins();
-    assert_eq!(node.job().unwrap().ranks.len(), GPUS);
+    assert_eq!(job(&node.stand).unwrap().ranks.len(), GPUS);
     let socket = node.stand.rig.layout().ingest();
     node.writers[0].does(&format!("hook {}", socket.display()));
-    node.wait("the rings' end", |node| node.job().is_none());
+    node.wait("the rings' end", |node| job(&node.stand).is_none());
     node.wait("a word on it", |node| {
         let sampled = node.seen().sampled.into_iter().next();
         sampled.is_some_and(|it| it.text.contains("the hook, which shows more"))
@@ -465,7 +434,7 @@ fn rings_of_users_without_gpus_are_not_read() {
         "{seen:#?}"
     );
     assert!(node.stand.status().jobs.is_empty());
-    assert_eq!(node.moved(), 0);
+    assert_eq!(node.stand.moved(), 0);
 }
 
 fn opened(directory: tempfile::TempDir) -> tempfile::TempDir {
@@ -527,7 +496,10 @@ fn what_is_no_ring_is_one_error_each() {
     let seen = node.seen();
     assert_eq!((seen.rings, seen.unclaimed), (GPUS as u64, 1), "{seen:#?}");
     assert!(place("link").symlink_metadata().is_ok() && place("pipe").exists());
-    assert!(node.job().is_some(), "the job is none the worse for it");
+    assert!(
+        job(&node.stand).is_some(),
+        "the job is none the worse for it"
+    );
 }
 
 /// A ring that lies, or is cut while it is read, is one error, and its job is measured no more.
@@ -566,11 +538,11 @@ fn a_ring_that_lies_or_is_cut_is_one_error() {
                     .iter()
                     .any(|it| it.text.contains("none:"))
             });
-            assert_eq!(node.moved(), 0);
+            assert_eq!(node.stand.moved(), 0);
             continue;
         }
         node.pass_until("an error", |node| node.warned(why) == 1);
-        node.pass_until("the job's end", |node| node.job().is_none());
+        node.pass_until("the job's end", |node| job(&node.stand).is_none());
         node.stand.pass(5.0);
         thread::sleep(Duration::from_secs(3));
         assert_eq!(node.warned("ring"), 1, "{why}: {}", node.stand.said());
@@ -580,7 +552,7 @@ fn a_ring_that_lies_or_is_cut_is_one_error() {
             (GPUS as u64 - 1, 1),
             "{seen:#?}"
         );
-        assert_eq!(node.moved(), 0);
+        assert_eq!(node.stand.moved(), 0);
     }
 }
 
@@ -595,7 +567,7 @@ fn a_ring_that_two_processes_with_gpus_have_is_not_read() {
     // It is no matter as long as it uses no GPU.
     node.stand.pass(12.0);
     thread::sleep(Duration::from_secs(3));
-    assert!(node.job().is_some());
+    assert!(job(&node.stand).is_some());
     let writer = node.writers[2].pid();
     node.stand
         .rig
@@ -604,7 +576,7 @@ fn a_ring_that_two_processes_with_gpus_have_is_not_read() {
     node.pass_until("an error", |node| {
         node.warned("is locked by several processes") == 1
     });
-    node.pass_until("the job's end", |node| node.job().is_none());
+    node.pass_until("the job's end", |node| job(&node.stand).is_none());
     node.wait("a word", |node| node.seen().rings == GPUS as u64 - 1);
     let forked = nix::unistd::Pid::from_raw(forked.try_into().unwrap());
     nix::sys::signal::kill(forked, nix::sys::signal::Signal::SIGKILL).unwrap();

@@ -9,17 +9,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use litd_api::{Command, EventKind, JobState, JobStatus, Traceable};
+use litd_api::{Command, EventKind, JobState, JobStatus};
 use litd_sim::kineto::{Marks, write_marked};
 use litd_traces::Timeline;
-use litd_units::{Millis, Nanos, Watts};
+use litd_units::{Nanos, Watts};
 
 use super::client::rank;
-use super::{Namespace, ON, alone};
+use super::{Namespace, ON, alone, job};
 use crate::stand::{GPUS, SOON, Stand, quick};
-
-/// What launchers' variables make of the job.
-const JOB: &str = "localhost:29500";
 
 /// A node, and the processes of a job on it.
 struct Node {
@@ -90,7 +87,7 @@ impl Node {
             assert!(
                 Instant::now() < deadline,
                 "{:?}\n{}",
-                self.traceable(),
+                self.stand.traceable(),
                 self.stand.said()
             );
             self.stand.pass(1.0);
@@ -140,7 +137,12 @@ impl Node {
     fn wait(&self, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + SOON;
         while !done(self) {
-            let told = || (self.traceable().sampled, self.stand.events(EventKind::Job));
+            let told = || {
+                (
+                    self.stand.traceable().sampled,
+                    self.stand.events(EventKind::Job),
+                )
+            };
             assert!(
                 Instant::now() < deadline,
                 "{what}: {:#?}\n{}",
@@ -178,33 +180,12 @@ impl Node {
 
     /// Samples and traces that gave none, as far as litd has told.
     fn samples(&self) -> u64 {
-        let told = self.traceable().sampled.into_iter().next();
+        let told = self.stand.traceable().sampled.into_iter().next();
         let text = told.map_or_else(String::new, |it| it.text);
         let number = text
             .split_once(" samples so far")
             .map(|(number, _)| number.parse());
         number.and_then(Result::ok).unwrap_or(0)
-    }
-
-    fn traceable(&self) -> Traceable {
-        let (_, body) = self.stand.ask("GET", "/v1/trace", "");
-        serde_json::from_str(&body).unwrap()
-    }
-
-    fn job(&self) -> Option<JobStatus> {
-        let jobs = self.stand.status().jobs;
-        jobs.into_iter().find(|it| it.name == JOB)
-    }
-
-    /// How long an iteration takes now.
-    fn length(&self) -> Millis {
-        self.stand.rig.hardware().plant().last().length
-    }
-
-    fn moved(&self) -> usize {
-        let found = self.stand.rig.ledger().found();
-        let held = self.stand.held();
-        held.iter().zip(&found).filter(|(a, b)| a != b).count()
     }
 
     fn has_said(&self, part: &str) -> bool {
@@ -233,18 +214,18 @@ fn a_job_without_a_hook_is_balanced_by_its_own_traces() {
         return;
     };
     node.sample(Marks::Optimizer);
-    let before = node.length();
+    let before = node.stand.length();
     let mut rounds = 1;
-    while node.job().unwrap().state != JobState::Converged {
-        assert!(rounds < 30, "{:#?}", node.job());
+    while job(&node.stand).unwrap().state != JobState::Converged {
+        assert!(rounds < 30, "{:#?}", job(&node.stand));
         node.sample(Marks::Optimizer);
         rounds += 1;
     }
-    let after = node.length();
+    let after = node.stand.length();
     println!("SIMULATED: {rounds} traces; an iteration takes {after} instead of {before}");
-    assert!(node.moved() >= 3, "{:?}", node.stand.held());
+    assert!(node.stand.moved() >= 3, "{:?}", node.stand.held());
     assert!(after.0 < 0.995 * before.0, "{after} instead of {before}");
-    let job = node.job().unwrap();
+    let job = job(&node.stand).unwrap();
     let measured = job.measured.unwrap();
     assert!(
         measured.starts_with("Kineto on demand, every 30 s; "),
@@ -255,7 +236,7 @@ fn a_job_without_a_hook_is_balanced_by_its_own_traces() {
     // Its end gives all caps back.
     node.stand.rig.ledger().permit_found();
     node.end();
-    node.pass_until("its end", |node| node.job().is_none());
+    node.pass_until("its end", |node| job(&node.stand).is_none());
     node.stand.pass(2.0);
     assert!(node.stand.is_back(), "{:?}", node.stand.held());
 }
@@ -269,11 +250,11 @@ fn iterations_without_marks_are_found_by_their_kernels() {
     for _ in 0..3 {
         node.sample(Marks::Nothing);
     }
-    let job = node.job().unwrap();
-    let (told, length) = (job.iteration_time.unwrap(), node.length());
+    let job = job(&node.stand).unwrap();
+    let (told, length) = (job.iteration_time.unwrap(), node.stand.length());
     assert!((told.0 / length.0 - 1.0).abs() < 0.05, "{told} of {length}");
     assert!(job.samples >= 1, "{job:#?}");
-    assert_eq!(node.moved(), 0);
+    assert_eq!(node.stand.moved(), 0);
 }
 
 /// What was recorded while caps moved is of neither the old caps nor the new ones.
@@ -283,7 +264,7 @@ fn a_trace_during_which_a_cap_was_set_is_no_sample() {
         return;
     };
     node.sample(Marks::Optimizer);
-    let (samples, before) = (node.samples(), node.job().unwrap());
+    let (samples, before) = (node.samples(), job(&node.stand).unwrap());
     let files = node.told();
     let watts = Watts(690.0);
     let device = "gpu3".to_owned();
@@ -295,12 +276,11 @@ fn a_trace_during_which_a_cap_was_set_is_no_sample() {
     // The iterations' times are told all the same.
     let iteration = |job: &JobStatus| job.ranks[0].iteration;
     node.wait("its iterations", |node| {
-        node.job()
-            .is_some_and(|it| iteration(&it) > iteration(&before))
+        job(&node.stand).is_some_and(|it| iteration(&it) > iteration(&before))
     });
     node.stand.finish();
     assert_eq!(
-        (node.samples(), node.job().unwrap().samples),
+        (node.samples(), job(&node.stand).unwrap().samples),
         (samples, before.samples)
     );
 }
@@ -345,8 +325,8 @@ fn what_is_no_trace_steers_nothing() {
     let mut gone = node.children.remove(2);
     gone.kill().unwrap();
     gone.wait().unwrap();
-    node.pass_until("its end", |node| node.job().is_none());
-    assert_eq!(node.moved(), 0);
+    node.pass_until("its end", |node| job(&node.stand).is_none());
+    assert_eq!(node.stand.moved(), 0);
     let count = node.stand.events(EventKind::Fault).into_iter();
     let count = count
         .filter(|it| it.contains("no sample by Kineto on demand"))
@@ -361,13 +341,13 @@ fn a_hook_takes_the_place_of_traces() {
         return;
     };
     node.sample(Marks::Optimizer);
-    assert_eq!(node.job().unwrap().ranks.len(), GPUS);
+    assert_eq!(job(&node.stand).unwrap().ranks.len(), GPUS);
     let socket = node.stand.rig.layout().ingest();
     let hook = node.hooks.path().join(node.children[0].id().to_string());
     fs::write(hook, socket.to_str().unwrap()).unwrap();
-    node.wait("the traces' end", |node| node.job().is_none());
+    node.wait("the traces' end", |node| job(&node.stand).is_none());
     node.wait("a word on it", |node| {
-        let sampled = node.traceable().sampled.into_iter().next();
+        let sampled = node.stand.traceable().sampled.into_iter().next();
         sampled.is_some_and(|it| it.text.contains("the hook, which shows more"))
     });
 }
