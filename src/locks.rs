@@ -35,6 +35,7 @@ use thiserror::Error;
 use crate::hanging::Hanging;
 use crate::lock::{self, Locked};
 use crate::state::named;
+use litd_core::journal::Recovered;
 use litd_core::only_restores;
 use litd_files as files;
 use litd_power::powercap;
@@ -518,6 +519,14 @@ pub fn is_outdated(directory: &Path, address: &str, state: &Path) -> bool {
     let to = |end: &str| fs::read_link(directory.join(file_name(address) + end));
     let link = to(JOURNAL).or_else(|_| to(LAST));
     link.is_ok_and(|there| !is_same(&there, state))
+}
+
+/// The devices of these about which the journal in this state directory is out of date.
+#[must_use]
+pub fn outdated(directory: &Path, named: &Recovered, state: &Path) -> BTreeSet<String> {
+    let mut named = named.addresses();
+    named.retain(|address| is_outdated(directory, address, state));
+    named
 }
 
 /// The CPU sockets whose limits a litd that has died has left on record here: reading a socket gives back what is left

@@ -387,8 +387,8 @@ impl Plan {
     }
 
     fn look_into(&mut self, config: &Config, state: &Path) {
-        let owed = owed(config, state);
-        let is_told = matches!(&owed, Ok(Some(owed)) if owed.damaged.is_some());
+        let recorded = recorded(config, state);
+        let is_told = matches!(&recorded, Ok((Some(owed), _)) if owed.damaged.is_some());
         // Whoever found the damage has told of it: a restore by its exit status, a start by an event. Nobody can tell
         // from then on whether anything is wrong, so a unit whose caps are all back is not failed at each stop.
         state::keep_damaged(state);
@@ -398,9 +398,9 @@ impl Plan {
             log::warn!("{}", state::was_damaged(&copy));
             self.was_damaged = true;
         }
-        match owed {
+        match recorded {
             // What is out of date there undoes nothing, and is to be removed.
-            Ok(None) if outdated(config, state).is_empty() => {}
+            Ok((None, outdated)) if outdated.is_empty() => {}
             Ok(_) => self.places.push(state.to_owned()),
             Err(left) => self.left.push(left),
         }
@@ -535,30 +535,32 @@ fn still_owed(config: &Config, places: Vec<PathBuf>) -> Vec<PathBuf> {
 
 /// The undo that the journal in a state directory asks for, if any. What is out of date in it is left out.
 pub(crate) fn owed(config: &Config, directory: &Path) -> Result<Option<Recovered>, Leftover> {
-    let locks = config.shell.locks();
-    let is_outdated = |address: &str| locks::is_outdated(&locks, address, directory);
-    Ok(recorded(directory)?.and_then(|it| it.without(is_outdated)))
+    recorded(config, directory).map(|(owed, _)| owed)
 }
 
 /// The devices that the journal in a state directory names although a litd with another state directory had them since,
 /// took the entries over, and could not remove them here.
 pub(crate) fn outdated(config: &Config, directory: &Path) -> Vec<String> {
-    let locks = config.shell.locks();
-    let named = recorded(directory).ok().flatten();
-    let named = named.iter().flat_map(Recovered::addresses);
-    named
-        .filter(|address| locks::is_outdated(&locks, address, directory))
-        .collect()
+    let recorded = recorded(config, directory).ok();
+    let outdated = recorded.into_iter().flat_map(|(_, outdated)| outdated);
+    outdated.collect()
 }
 
-/// The contents of the journal in a state directory.
-fn recorded(directory: &Path) -> Result<Option<Recovered>, Leftover> {
+/// The undo that the journal in a state directory asks for, and the devices about which it is out of date.
+fn recorded(
+    config: &Config,
+    directory: &Path,
+) -> Result<(Option<Recovered>, BTreeSet<String>), Leftover> {
     let unreadable = |cause| Leftover::Unreadable {
         journal: state::journal(directory),
         cause,
     };
     let bytes = state::load_journal(directory).map_err(|cause| unreadable(cause.into()))?;
-    litd_core::journal::read(&bytes).map_err(unreadable)
+    let Some(recovered) = litd_core::journal::read(&bytes).map_err(unreadable)? else {
+        return Ok((None, BTreeSet::new()));
+    };
+    let outdated = locks::outdated(&config.shell.locks(), &recovered, directory);
+    Ok((recovered.without(&outdated), outdated))
 }
 
 /// Whether the journal in a state directory has the entry of any of these devices.

@@ -163,7 +163,8 @@ fn left_changed(config: &Config, daemon: &Daemon) -> Option<Notice> {
     let bytes = litd::state::load_journal(state).ok()?;
     let journal = litd_core::journal::read(&bytes).ok().flatten()?;
     let locks = config.shell.locks();
-    let journal = journal.without(|it| litd::locks::is_outdated(&locks, it, state))?;
+    let outdated = litd::locks::outdated(&locks, &journal, state);
+    let journal = journal.without(&outdated)?;
     let changed = journal.addresses();
     let holds = config.core.caps.on_exit == OnExit::Hold;
     let is_owed = !holds && !daemon.running && daemon.pid.is_none() && !changed.is_empty();

@@ -192,10 +192,10 @@ impl Recovered {
 
     /// The rest of it, without what is out of date; `None`: nothing is left.
     #[must_use]
-    pub fn without(mut self, is_outdated: impl Fn(&str) -> bool) -> Option<Self> {
-        self.entries.retain(|it| !is_outdated(&it.address));
-        self.clocks.retain(|it| !is_outdated(&it.address));
-        self.late.retain(|it| !is_outdated(&it.address));
+    pub fn without(mut self, outdated: &BTreeSet<String>) -> Option<Self> {
+        self.entries.retain(|it| !outdated.contains(&it.address));
+        self.clocks.retain(|it| !outdated.contains(&it.address));
+        self.late.retain(|it| !outdated.contains(&it.address));
         let any = self.damaged.is_some() || !self.entries.is_empty() || !self.clocks.is_empty();
         any.then_some(self)
     }
@@ -306,7 +306,7 @@ impl Journal {
         let recovered = read(&bytes)?;
         let named = recovered.iter().flat_map(Recovered::addresses);
         let superseded: BTreeSet<String> = named.filter(|it| store.is_outdated(it)).collect();
-        let recovered = recovered.and_then(|it| it.without(|address| superseded.contains(address)));
+        let recovered = recovered.and_then(|it| it.without(&superseded));
         let damaged = recovered.as_ref().is_some_and(|it| it.damaged.is_some());
         let sound = !damaged && bytes.last().is_none_or(|&byte| byte == b'\n');
         // Neither locks nor late writes outlive a boot.
