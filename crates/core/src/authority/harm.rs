@@ -72,17 +72,11 @@ impl Harms {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hooks::cgroup::Home;
 
     /// The same harms after they were kept on disk.
     fn kept(harms: &Harms) -> Harms {
         let bytes = serde_json::to_vec(harms).unwrap();
         serde_json::from_slice(&bytes).unwrap()
-    }
-
-    fn pod(uid: u32, number: u32) -> Tenant {
-        let path = format!("/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab");
-        Tenant::of(uid, Home::of(&format!("0::{path}\n")).as_ref())
     }
 
     #[test]
@@ -106,7 +100,7 @@ mod tests {
 
     #[test]
     fn harm_in_one_pod_is_none_in_another_and_older_files_count_for_jobs_in_no_pod() {
-        let pod = |number| pod(0, number);
+        let pod = |number| Tenant::in_pod(0, number);
         let mut harms = Harms::default();
         harms.add(pod(1), "train", "slower");
         let harms = kept(&harms);
@@ -136,11 +130,11 @@ mod tests {
     #[test]
     fn a_pod_of_many_users_costs_another_pod_nothing() {
         let mut harms = Harms::default();
-        harms.add(pod(0, 2), "train", "slower");
+        harms.add(Tenant::in_pod(0, 2), "train", "slower");
         for uid in 0..200 {
-            harms.add(pod(uid, 1), "train", "slower");
-            assert!(harms.to(&pod(uid, 1)).is_some());
+            harms.add(Tenant::in_pod(uid, 1), "train", "slower");
+            assert!(harms.to(&Tenant::in_pod(uid, 1)).is_some());
         }
-        assert!(harms.0.len() <= KEPT && harms.to(&pod(0, 2)).is_some());
+        assert!(harms.0.len() <= KEPT && harms.to(&Tenant::in_pod(0, 2)).is_some());
     }
 }

@@ -30,6 +30,13 @@ impl Tenant {
         Self { uid, pod }
     }
 
+    /// A user in the pod with this number, for tests.
+    #[cfg(test)]
+    pub(crate) fn in_pod(uid: u32, number: u32) -> Self {
+        let pod = format!("0::/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab\n");
+        Self::of(uid, Home::of(&pod).as_ref())
+    }
+
     /// The user, if it is one of the node's own and not of a pod.
     #[must_use]
     pub fn user(&self) -> Option<u32> {

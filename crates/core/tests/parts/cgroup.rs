@@ -177,7 +177,7 @@ fn services_are_no_containers() {
         "/machine.slice/machine-.scope",
         "/system.slice/machine-setup.service",
         "/payload",
-        "/work/payload",
+        "/jobs/payload",
         "/user.slice/user-0.slice/session-3.scope",
     ] {
         assert_eq!(v2(path), None, "{path}");

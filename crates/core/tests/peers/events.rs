@@ -6,6 +6,7 @@ use litd_power::{Holder, Reply};
 use litd_proto::{Bye, FromHook, Notice};
 
 use crate::node::{Node, SECOND, beside, config, hello, pid};
+use crate::tenants::cgroup;
 
 /// More events than are kept, of clients that are sent away: so many a second are told of.
 const SECONDS: u32 = 300;
@@ -77,8 +78,7 @@ struct Whose {
 
 impl Whose {
     fn cgroup(self) -> String {
-        let pod = |pod| format!("0::/kubepods/pod{pod:08x}-aaaa-4bbb-8ccc-0123456789ab\n");
-        self.pod.map(pod).unwrap_or_default()
+        self.pod.map(cgroup).unwrap_or_default()
     }
 }
 

@@ -12,7 +12,8 @@ use litd_units::{Hertz, Watts};
 
 use crate::node::{Node, SECOND, address, beside, config, hello, pid};
 
-fn cgroup(number: u32) -> String {
+/// The control group of a process in the pod with this number.
+pub fn cgroup(number: u32) -> String {
     format!("0::/kubepods/pod{number:08x}-aaaa-4bbb-8ccc-0123456789ab\n")
 }
 

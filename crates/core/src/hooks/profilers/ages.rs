@@ -4,7 +4,7 @@ use litd_api::{GoodStack, OffStack, Stacks};
 use litd_proto::Profiling;
 use proptest::prelude::*;
 
-use super::tests::{STACK, pod, user_of_pod};
+use super::tests::{STACK, pod};
 use super::{KEPT, Profilers, Tenant};
 
 /// An id as directory services give them out, and as a rootless user has thousands of.
@@ -239,7 +239,7 @@ fn anybody() -> impl Strategy<Value = Tenant> {
         2 => (1000..1100_u32).prop_map(Tenant::from),
         4 => (0..100_u32).prop_map(unnamed),
         4 => (0..100_u32).prop_map(random_pod),
-        2 => (0..100_u32, 0..3_u32).prop_map(|(uid, number)| user_of_pod(uid, number)),
+        2 => (0..100_u32, 0..3_u32).prop_map(|(uid, number)| Tenant::in_pod(uid, number)),
     ]
 }
 
