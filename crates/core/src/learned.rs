@@ -76,7 +76,7 @@ pub struct Distribution {
 /// Nobody's jobs cost another his.
 impl Told for Distribution {
     fn parties(&self) -> Vec<Party> {
-        vec![self.key.tenant.party()]
+        self.key.tenant.parties()
     }
 
     fn forget(&mut self, _party: &Party) -> bool {

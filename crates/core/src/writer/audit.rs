@@ -65,7 +65,7 @@ pub(super) fn unwritable(why: &str) -> String {
 }
 
 /// The records at the end of a log that can be read.
-fn intact(tail: &[u8]) -> impl DoubleEndedIterator<Item = Record> {
+pub(super) fn intact(tail: &[u8]) -> impl DoubleEndedIterator<Item = Record> {
     let lines = tail.split(|&byte| byte == b'\n');
     lines.filter_map(|line| match Record::decode(line)? {
         Line::Intact(record) => Some(record),
@@ -88,10 +88,10 @@ pub(crate) struct Asked {
 }
 
 /// The last write to each device, by the end of a log.
-pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
+pub(super) fn asked_last(records: &[Record]) -> BTreeMap<String, Asked> {
     let mut last: BTreeMap<String, Asked> = BTreeMap::new();
-    for record in intact(tail) {
-        match record.entry {
+    for record in records {
+        match &record.entry {
             Entry::Intent(intent) => {
                 let asked = Asked {
                     seq: record.seq,
@@ -100,7 +100,7 @@ pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
                     cap: intent.new_watts,
                     read_back: None,
                 };
-                last.insert(intent.device, asked);
+                last.insert(intent.device.clone(), asked);
             }
             Entry::Outcome(outcome) => {
                 let asked = last.get_mut(&outcome.device);
@@ -115,29 +115,29 @@ pub(crate) fn asked_last(tail: &[u8]) -> BTreeMap<String, Asked> {
 }
 
 /// The different caps that each device was told to hold, or held right after, by the end of a log.
-pub(crate) fn caps(tail: &[u8]) -> BTreeMap<String, Vec<Watts>> {
+pub(super) fn caps(records: &[Record]) -> BTreeMap<String, Vec<Watts>> {
     let mut caps: BTreeMap<String, Vec<Watts>> = BTreeMap::new();
-    for record in intact(tail) {
-        let (device, cap) = match record.entry {
-            Entry::Intent(intent) => (intent.device, Some(intent.new_watts)),
-            Entry::Outcome(outcome) => (outcome.device, outcome.read_back_watts),
+    for record in records {
+        let (device, cap) = match &record.entry {
+            Entry::Intent(intent) => (&intent.device, Some(intent.new_watts)),
+            Entry::Outcome(outcome) => (&outcome.device, outcome.read_back_watts),
             _ => continue,
         };
-        let known = caps.entry(device).or_default();
+        let known = caps.entry(device.clone()).or_default();
         known.extend(cap.filter(|cap| !known.iter().any(|it| it.is_same_cap(*cap))));
     }
     caps
 }
 
 /// The writes that were not confirmed, by the end of a log.
-pub(crate) fn undone(tail: &[u8]) -> Vec<Undone> {
+pub(super) fn undone(records: &[Record]) -> Vec<Undone> {
     let mut undone = BTreeMap::new();
     let mut last: BTreeMap<String, u64> = BTreeMap::new();
-    for record in intact(tail) {
+    for record in records {
         let (unix_seconds, boot_seconds) = (record.unix_seconds, record.boot_seconds);
-        match record.entry {
+        match &record.entry {
             Entry::Intent(intent) => {
-                let (address, cap) = (intent.device, intent.new_watts);
+                let (address, cap) = (intent.device.clone(), intent.new_watts);
                 last.insert(address.clone(), record.seq);
                 let it = Undone {
                     address,

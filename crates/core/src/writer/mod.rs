@@ -8,7 +8,7 @@ mod writes;
 use std::collections::BTreeMap;
 
 use litd_api::EventKind;
-use litd_api::audit::Intent;
+use litd_api::audit::{Intent, Record};
 use litd_policies::Actuator;
 use litd_power::{Operation, PowerError};
 use litd_units::{Nanos, Watts};
@@ -69,6 +69,7 @@ impl<S: Store> Writer<S> {
         let (journal, recovered) = Journal::open(&mut store, boot_id)?;
         // An unreadable audit log is not continued; the next append reports the error.
         let log = store.load_audit_tail().unwrap_or_default();
+        let records: Vec<Record> = audit::intact(&log).collect();
         // Until a device has been read twice, `judge_devices` says what it could hold.
         let unread = vec![(None, Watts::ZERO); addresses.len()];
         let writer = Self {
@@ -77,14 +78,14 @@ impl<S: Store> Writer<S> {
             journal,
             trouble: None,
             audit: Audit::open(&log),
-            asked: audit::asked_last(&log),
-            logged: audit::caps(&log),
+            asked: audit::asked_last(&records),
+            logged: audit::caps(&records),
             crossed_out: Vec::new(),
             store,
         };
         let left = Left {
             recovered,
-            undone: audit::undone(&log),
+            undone: audit::undone(&records),
         };
         Ok((writer, left))
     }
