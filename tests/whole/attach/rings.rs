@@ -362,18 +362,18 @@ fn a_job_without_a_hook_is_balanced_by_its_arrivals() {
     println!("SIMULATED: {looks} looks; an iteration takes {after} instead of {before}");
     assert!(node.stand.moved() >= 3, "{:?}", node.stand.held());
     assert!(after.0 < 0.995 * before.0, "{after} instead of {before}");
-    let job = job(&node.stand).unwrap();
-    let measured = job.measured.unwrap();
+    let converged = job(&node.stand).unwrap();
+    let measured = converged.measured.unwrap();
     assert!(
         measured.starts_with("arrivals at collectives, by litd's plugin"),
         "{measured}"
     );
     assert!(
-        job.why.contains("the law knows leads, but no pace"),
+        converged.why.contains("the law knows leads, but no pace"),
         "{}",
-        job.why
+        converged.why
     );
-    assert_eq!(job.ranks.len(), GPUS);
+    assert_eq!(converged.ranks.len(), GPUS);
     node.stand.assert_rules();
     assert_eq!(node.warned("ring"), 0, "{}", node.stand.said());
     // Its end gives all caps back.
