@@ -61,3 +61,4 @@ mod tolerated;
 mod unread;
 
 pub use cli::{command, main};
+pub use qualify::hash_of_serial;

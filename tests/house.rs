@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The packages of each room, and the packages of this workspace that each may know besides those that
 /// tests alone want. Whoever adds an arrow adds it here, where it is seen.
-const ARROWS: [(&str, &[&str]); 34] = [
+const ARROWS: [(&str, &[&str]); 35] = [
     // These know nobody.
     ("litd-units", &[]),
     ("litd-diagnosis", &[]),
@@ -27,6 +27,8 @@ const ARROWS: [(&str, &[&str]); 34] = [
     ("litd-power", &["litd-bindings", "litd-units"]),
     // The plugin for NCCL knows what it tells litd, and nothing else.
     ("litd-nccl", &["litd-attach"]),
+    // What back ends read on a node, as a file.
+    ("litd-recording", &["litd-files"]),
     // The judgement of devices, by what back ends say.
     ("litd-qualify", &["litd-power", "litd-units"]),
     ("litd-api", &["litd-trial", "litd-units"]),
@@ -104,6 +106,7 @@ const ARROWS: [(&str, &[&str]); 34] = [
             "litd-planner",
             "litd-power",
             "litd-profiles",
+            "litd-recording",
             "litd-replay",
             "litd-traces",
             "litd-trial",
@@ -140,7 +143,14 @@ const ARROWS: [(&str, &[&str]); 34] = [
     ),
     (
         "litd-rig-sysfs",
-        &["litd-power", "litd-rig", "litd-sim", "litd-units"],
+        &[
+            "litd-files",
+            "litd-power",
+            "litd-recording",
+            "litd-rig",
+            "litd-sim",
+            "litd-units",
+        ],
     ),
     (
         "litlab",

@@ -32,6 +32,7 @@ use crate::logging;
 use crate::restore::{self, Leftover};
 use crate::signals::Signals;
 use crate::state::{self, Lock, StateError};
+pub use node::hash as hash_of_serial;
 use runner::Runner;
 
 /// The pause between two readings.

@@ -48,7 +48,7 @@ pub(super) fn firmware(config: &Config, address: &str) -> Option<String> {
 
 /// A hash that tells two parts of a node apart. Without the node's own secret nobody can try serial numbers; where
 /// that can't be read there is no hash.
-pub(super) fn hash(serial: &str) -> Option<String> {
+pub fn hash(serial: &str) -> Option<String> {
     let secret = line(Path::new(MACHINE_ID))?;
     let hash = fnv1a(format!("litd qualify {secret} {serial} {secret}").as_bytes());
     Some(format!("{hash:016x}"))

@@ -54,6 +54,7 @@ mod passed;
 mod preload;
 mod profilers;
 mod qualify;
+mod recorded;
 mod redfish;
 mod release;
 mod remembered;

@@ -1,6 +1,7 @@
 //! `litctl doctor`: what this node has, what litd may do with it, and what is missing.
 
 mod devices;
+mod record;
 mod text;
 mod ways;
 
@@ -36,6 +37,12 @@ pub struct Args {
     /// /etc/litd/litd.toml if it exists]
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
+    /// Write the report and the files that litd's back ends read here into one JSON file, for whoever helps you
+    ///
+    /// The file has the node's drivers, limits, sensors and clocks, and the kernel's version. It has hashes for serial
+    /// numbers, and no host's name, user's name, process or command line. FILE must not exist yet.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     socket: Socket,
 }
@@ -107,6 +114,9 @@ pub fn run(args: &Args, json: bool) -> Outcome {
     match json {
         true => output::json(&report)?,
         false => output::text(&text::render(&report))?,
+    }
+    if let Some(path) = &args.record {
+        record::write(path, &config.shell.hardware, &report)?;
     }
     match report.exit_status {
         0 => Ok(()),

@@ -161,6 +161,10 @@ fn open(browser: &Path, page: &Path, how: &str) -> (String, String) {
             "--no-sandbox",
             "--disable-gpu",
             "--hide-scrollbars",
+            // Nothing of the network is needed, and where there is none nothing is waited for.
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--no-first-run",
             // A phone is narrower, but not the windows of Chromium.
             "--window-size=500,5000",
             "--enable-logging=stderr",

@@ -18,6 +18,7 @@ mod plan_kareus;
 mod plan_report;
 mod providers;
 mod qualify;
+mod recorded;
 mod replay;
 mod reshard;
 #[path = "../../../crates/api/tests/samples/mod.rs"]

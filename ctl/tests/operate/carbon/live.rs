@@ -302,18 +302,20 @@ fn whatever_breaks_the_last_good_value_stays_and_is_marked() {
 /// Neither one that is silent nor one that says a byte at a time is waited for longer than ten seconds.
 #[test]
 fn slow_providers_are_given_up() {
-    let folder = folder();
-    for fault in [
-        Fault::Slow(Duration::from_secs(30)),
-        Fault::Drip(Duration::from_millis(50)),
-    ] {
+    let is_given_up = |fault| {
+        let folder = folder();
         let case = cases().swap_remove(3);
         case.provider.breaks(fault);
         let said = advice(folder.path(), &case, "");
         assert!(value(&said).is_none() && said["stale"] == true, "{said}");
         let reason = said["reason"].as_str().unwrap();
         assert!(reason.contains("no answer within 10 s"), "{reason}");
-    }
+    };
+    let drips = Fault::Drip(Duration::from_millis(50));
+    std::thread::scope(|scope| {
+        scope.spawn(|| is_given_up(Fault::Slow(Duration::from_secs(30))));
+        scope.spawn(|| is_given_up(drips));
+    });
 }
 
 #[test]

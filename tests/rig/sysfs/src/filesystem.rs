@@ -19,6 +19,7 @@ use crate::board::Board;
 use crate::cpu::Register;
 use crate::hsmp;
 use crate::levels::Level;
+use crate::recorded::Recorded;
 use crate::tree::{Attribute, Call, Directory, Leaf};
 
 /// The kernel must not cache attributes: a driver may say something else each time.
@@ -35,11 +36,35 @@ const SIZE: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Shared {
     hardware: SharedHardware,
-    board: Board,
-    short_term: Vec<Register>,
-    levels: Vec<Level>,
+    contents: Contents,
     stopped: AtomicBool,
     state: Mutex<State>,
+}
+
+/// Where the files come from.
+#[derive(Debug)]
+enum Contents {
+    /// From drivers over the rig's hardware.
+    Made {
+        board: Board,
+        short_term: Vec<Register>,
+        levels: Vec<Level>,
+    },
+    /// From a node's recording. The rig's hardware is not shown.
+    Recorded(Recorded),
+}
+
+impl Contents {
+    fn tree(&self, hardware: &Hardware) -> Directory {
+        match self {
+            Self::Made {
+                board,
+                short_term,
+                levels,
+            } => board.tree(hardware, short_term, levels),
+            Self::Recorded(recorded) => recorded.tree(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -112,11 +137,23 @@ impl Shared {
             let levels = std::iter::repeat_with(Level::default).take(gpus);
             (registers.collect(), levels.collect())
         };
-        Self {
-            hardware,
+        let contents = Contents::Made {
             board,
             short_term,
             levels,
+        };
+        Self::with_contents(hardware, contents)
+    }
+
+    /// The files of a recording. Nothing of `hardware` is shown.
+    pub fn recorded(hardware: SharedHardware, recorded: Recorded) -> Self {
+        Self::with_contents(hardware, Contents::Recorded(recorded))
+    }
+
+    fn with_contents(hardware: SharedHardware, contents: Contents) -> Self {
+        Self {
+            hardware,
+            contents,
             stopped: AtomicBool::new(false),
             state: Mutex::default(),
         }
@@ -134,7 +171,7 @@ impl Shared {
         let revision = Some(hardware.revision());
         let mut state = lock(&self.state);
         if state.revision != revision {
-            let tree = self.board.tree(&hardware, &self.short_term, &self.levels);
+            let tree = self.contents.tree(&hardware);
             state.entries.clear();
             state.add(String::new(), INodeNo::ROOT.0, tree);
             state.revision = revision;

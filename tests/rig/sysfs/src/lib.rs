@@ -4,7 +4,8 @@
 //! refused with their error numbers, and every [`litd_rig::Fault`] looks as it would there.
 //!
 //! - [`Board`]: which drivers the node has;
-//! - [`Mount`]: the file system, mounted below a directory until it is dropped;
+//! - [`Mount`]: the file system, mounted below a directory until it is dropped; [`Mount::recorded`] shows a node that
+//!   `litctl doctor --record` has recorded;
 //! - [`with_sys_covered`]: for libraries that read `/sys` itself.
 //!
 //! It takes root and `/dev/fuse`: see [`obstacle`].
@@ -19,6 +20,7 @@ mod levels;
 mod metrics;
 mod mount;
 mod namespace;
+mod recorded;
 mod tree;
 
 pub use board::{Board, Cpus, MI210, MI250, MI300X, Metrics};

@@ -13,7 +13,9 @@ use std::thread;
 
 use fuser::{Config, Session, SessionACL};
 use litd_power::Search;
-use litd_rig::{SharedHardware, lock};
+use litd_recording::Recording;
+use litd_rig::{Hardware, SharedHardware, lock};
+use litd_sim::Scenario;
 use nix::libc::O_CLOEXEC;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::geteuid;
@@ -21,6 +23,7 @@ use tempfile::TempDir;
 
 use crate::board::Board;
 use crate::filesystem::{Shared, Sysfs};
+use crate::recorded::Recorded;
 
 const FUSE: &str = "/dev/fuse";
 
@@ -60,6 +63,26 @@ impl Mount {
                 }
             }
         }
+        Self::of(Shared::new(hardware, board))
+    }
+
+    /// Mounts a recorded node below a new temporary directory: `sys`, `dev` and `proc`. Each file reads as it was
+    /// recorded until it is written; see the module `recorded` for what is refused.
+    ///
+    /// # Errors
+    /// See [`obstacle`]; the error names what could not be done.
+    pub fn recorded(recording: &Recording) -> io::Result<Self> {
+        // Faults are injected into hardware, and a recording has none.
+        let hardware = Scenario::builtin("default")
+            .map_err(io::Error::other)
+            .and_then(|scenario| Hardware::new(&scenario, 1).map_err(io::Error::other))?;
+        Self::of(Shared::recorded(
+            hardware.shared(),
+            Recorded::new(recording),
+        ))
+    }
+
+    fn of(shared: Shared) -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("litd-sysfs-").tempdir()?;
         // Users other than root may look, as they may into the real one.
         let everybody = fs::Permissions::from_mode(0o755);
@@ -77,7 +100,7 @@ impl Mount {
             MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
             Some(options.as_str()),
         )?;
-        let shared = Arc::new(Shared::new(hardware, board));
+        let shared = Arc::new(shared);
         let mount = Self {
             shared: shared.clone(),
             guard,
@@ -106,6 +129,12 @@ impl Mount {
     #[must_use]
     pub fn dev(&self) -> PathBuf {
         self.directory.path().join("dev")
+    }
+
+    /// The recorded `/proc`.
+    #[must_use]
+    pub fn proc(&self) -> PathBuf {
+        self.directory.path().join("proc")
     }
 
     /// Where back ends look to find nothing but this.

@@ -76,6 +76,20 @@ impl Attribute {
         }
     }
 
+    /// A recorded attribute: no device of the rig's is behind it.
+    pub fn recorded<F>(mode: u16, show: F) -> Self
+    where
+        F: Fn() -> Result<Vec<u8>, Errno> + Send + Sync + 'static,
+    {
+        Self {
+            mode,
+            device: None,
+            show: Some(Arc::new(move |_| show())),
+            store: None,
+            control: None,
+        }
+    }
+
     /// The same, as a number on a line.
     pub fn number<F>(device: Device, show: F) -> Self
     where

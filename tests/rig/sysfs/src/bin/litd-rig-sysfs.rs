@@ -16,12 +16,20 @@
 //! It ends, and unmounts, when its input does.
 //!
 //!   litd-rig-sysfs [powercap | hsmp-hwmon | hsmp-device] [mi200 | mi300] [SCENARIO]
+//!
+//! or a node that `litctl doctor --record` has recorded, which takes no commands; the first line ends with its
+//! `proc=...`:
+//!
+//!   litd-rig-sysfs --recording FILE
 
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use litd_recording::{LONGEST, Recording};
 use litd_rig::{Fault, Hardware, SharedHardware, lock};
 use litd_rig_sysfs::{Board, Cpus, Metrics, Mount};
 use litd_sim::Scenario;
@@ -39,6 +47,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    if let [option, path] = arguments
+        && option == "--recording"
+    {
+        return play(Path::new(path));
+    }
     let mut board = Board::default();
     let mut scenario = "default";
     for argument in arguments {
@@ -65,6 +78,26 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn Error>> {
         writeln!(output, "{answer}")?;
         output.flush()?;
     }
+    Ok(())
+}
+
+/// Shows a recorded node until the input ends.
+fn play(path: &Path) -> Result<(), Box<dyn Error>> {
+    let named = |error: &dyn Display| format!("{}: {error}", path.display());
+    let text = litd_files::read(path, LONGEST).map_err(|error| named(&error))?;
+    let recording = Recording::parse(&text).map_err(|error| named(&error))?;
+    let mount = Mount::recorded(&recording)?;
+    let mut output = io::stdout();
+    let (sys, dev, proc) = (mount.sys(), mount.dev(), mount.proc());
+    writeln!(
+        output,
+        "sys={} dev={} proc={}",
+        sys.display(),
+        dev.display(),
+        proc.display()
+    )?;
+    output.flush()?;
+    io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     Ok(())
 }
 
