@@ -108,7 +108,7 @@ const STANDING: [(&str, &str); 3] = [
     ),
     (
         "limiter_share",
-        "Bursts between two samples, which pass a cap by 5 to 43 % for tens of milliseconds.",
+        "Bursts between two samples: on B300 those of 5 to 50 ms pass a cap by 5 to 42 %.",
     ),
 ];
 

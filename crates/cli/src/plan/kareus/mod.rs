@@ -96,8 +96,9 @@ pub struct Args<S: Source> {
     /// each pass of the search found
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
-    /// Write the plan for an engine to follow: JSON with clocks and partitions, or, where the name ends in .py, the
-    /// artifact's clocks (freqs_pipeline_1.py) or partitions (scheds_pipeline_1.py); may be given more than once
+    /// Write the plan for an engine to follow: JSON with clocks and partitions. If FILE ends in .py: the artifact's
+    /// partitions if its name begins with scheds (scheds_pipeline_1.py), else the artifact's clocks
+    /// (freqs_pipeline_1.py). May be given more than once
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
     /// Make no plan: run the search with this many seeds, and report how much of the frontier of
