@@ -59,8 +59,8 @@ pub struct Explored {
 /// Kareus: the two halves of a microbatch take turns, so that the communication of one runs beside
 /// computations of the other. For each point of the iteration's time-energy frontier, three things
 /// are chosen together: the number of SMs of a communication, the computation with which it starts,
-/// and the GPU's clock. The paper's baselines are printed beside it, as special cases of the same
-/// model. Energies are of all GPUs of one pipeline, except in plans that --plan writes and in the
+/// and the GPU's clock. The paper's baselines are printed beside the frontier, as special cases of the
+/// same model. Energies are of all GPUs of one pipeline, except in plans that --plan writes and in the
 /// table of microbatches: there they are of one GPU of each stage.
 #[derive(clap::Args)]
 #[command(after_help = S::EXAMPLES)]
