@@ -116,7 +116,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Those of a litd with this control socket.
+    /// The notes for a litd with this control socket.
     #[must_use]
     pub fn of(socket: &Path) -> Self {
         Self {

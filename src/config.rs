@@ -208,7 +208,7 @@ fn section<T: DeserializeOwned>(from: Deserializer<'_>) -> Result<T, toml::de::E
     T::deserialize(from)
 }
 
-/// These tables as what they are to be, or the mistakes in them.
+/// The tables as a `T`. If they are none, this adds their mistakes to `findings`.
 fn read_tables<T: DeserializeOwned>(
     tables: Spanned<DeTable<'_>>,
     text: &str,

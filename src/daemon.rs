@@ -394,7 +394,7 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
                  (a GPU in recovery): with the others' lowest cap the floors are within the budget. litd starts, and \
                  holds caps at their floors while the budget is less"
             ),
-            // Nobody has asked for this start.
+            // litd has started itself anew. Nobody has asked for this start, so such a budget is tolerated.
             Err(error) if anew::was_started() => {
                 tolerated::note(&config.shell.state.directory);
                 log::error!(
@@ -418,7 +418,7 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
             directory.display()
         );
     }
-    // Whoever takes over writes the journal anew.
+    // The takeover writes the journal anew, so a damaged one is kept beside it first.
     state::keep_damaged(state);
     takeover::take_over(config, &locks)?;
     let usual = takeover::unlinked_usual(config);

@@ -192,7 +192,7 @@ pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory
         let (tell, parts) = mpsc::unbounded_channel();
         let done = aside(move || {
             litd_power::discover_in_parts(&search, source, each, |part| {
-                // Nobody waits for one that comes too late.
+                // If the part comes too late, nobody waits for it any more.
                 let _ = tell.send(part);
             });
         })?;
@@ -209,7 +209,7 @@ pub async fn search(search: &Search, patience: Duration) -> io::Result<Inventory
                 .remedy("litd leaves alone the devices that it has not reported; restart litd once it answers"),
             );
         }
-        // What was found in time is there, whatever has not come after it.
+        // Devices that were found in time are there, even if later ones are not.
         while let Ok(part) = parts.try_recv() {
             found.extend(part);
         }
@@ -228,7 +228,7 @@ async fn other_tools(search: &Search, found: &Inventory) -> Vec<Notice> {
     let Ok(told) = aside(look) else {
         return Vec::new();
     };
-    // It has a bound of its own; only a procfs of somebody's own making hangs.
+    // The look itself is bounded. Only a procfs that somebody has made up can hang.
     let told = timeout(Duration::from_secs(1), told).await;
     told.ok().and_then(Result::ok).unwrap_or_default()
 }

@@ -165,7 +165,7 @@ pub fn has_locked(proc: &Path, pid: u32, file: &Metadata) -> bool {
     let threads = each(proc.join(format!("{pid}/task")));
     let mut descriptors = threads.flat_map(|thread| {
         let (files, about) = (thread.path().join("fd"), thread.path().join("fdinfo"));
-        // What a driver tells of its own files may hang with it.
+        // fdinfo of a driver's file may hang with the driver: only that of lock files is read.
         let locks = each(files).filter(|it| is_it(&it.path()));
         locks
             .map(move |it| about.join(it.file_name()))

@@ -152,7 +152,7 @@ impl Presence {
             .iter()
             .filter(|gpu| litd_power::is_usable(search, gpu));
         let mut up = Up::look(search, usable).beyond(&self.at_start);
-        // Their other driver's files are no other sockets.
+        // litd manages CPU sockets already, by one driver: the files of another driver are of the same sockets.
         if self.known.iter().any(|it| is_socket(it)) {
             up.sockets.clear();
         }

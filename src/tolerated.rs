@@ -9,7 +9,7 @@ use crate::boot_note::BootNote;
 
 const NOTE: BootNote = BootNote("below-floors");
 
-/// Such a budget is tolerated.
+/// Notes that this daemon runs with such a budget.
 pub(crate) fn note(directory: &Path) {
     NOTE.leave(
         directory,

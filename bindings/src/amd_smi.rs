@@ -123,7 +123,7 @@ impl AmdSmi {
         Ok(Self { library })
     }
 
-    /// All that `list` has: it is asked for their number, then for them.
+    /// All handles that `list` gives: it is asked for their number, then for the handles.
     fn handles(
         &self,
         list: impl Fn(*mut u32, *mut ffi::amdsmi_processor_handle) -> Result<(), Error>,

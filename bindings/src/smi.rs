@@ -72,9 +72,9 @@ pub enum Error {
         "the library is version {found}; litd knows {known}, and structures change between such versions"
     )]
     Version {
-        /// The library's.
+        /// The library's version.
         found: u32,
-        /// Those that are known.
+        /// The versions that litd knows.
         known: &'static str,
     },
     /// The library refused.

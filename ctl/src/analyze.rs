@@ -83,8 +83,8 @@ pub struct Args {
     /// Refuse traces if too few kernels match on all ranks: less than this share of the kernels of the
     /// rank that has the fewest. In a pipeline the ranks of each stage are compared with each other, and
     /// if too few of their kernels match, the stage is split into groups of ranks that do match. A rank
-    /// of a stage that matches no other rank is then in no comparison, and the others still are. Below
-    /// 0.8 no cause is named, whatever is given here
+    /// of a stage that matches no other rank is left out; the other ranks are compared. Below 0.8 no
+    /// cause is named, whatever is given here
     #[arg(long, allow_negative_numbers = true, value_name = "FRACTION", default_value_t = 0.8, value_parser = fraction)]
     min_matched: f64,
     /// Analyze one iteration: the N of ProfilerStep#N, or counted from 0 with --cut-at

@@ -31,14 +31,14 @@ use crate::sample::{GpuReading, Mean, Sample, Samples};
 /// A phase of the loop, with what only that phase needs.
 #[derive(Debug, Clone)]
 enum Phase {
-    /// It measures for ever; whether the last window showed a level node.
+    /// The loop only measures. `was_level`: whether the last window showed a level node.
     Observe {
         was_level: bool,
     },
     WarmUp(WarmUp),
     /// Warm-up is over: it adjusts, has converged, or sees a drift.
     Steered(Box<Steered>),
-    /// It has rolled back, and pauses until it is resumed. The reference is the one that it had before.
+    /// The loop has rolled back, and pauses until it is resumed. `baseline` is the reference from before.
     Rollback {
         baseline: Box<Mean>,
     },

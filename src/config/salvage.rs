@@ -30,7 +30,7 @@ impl Config {
         let Ok(text) = files::text(path, files::LONGEST_CONFIG) else {
             return Err(error);
         };
-        // It was cut off, and may have said that caps are to be held.
+        // An empty file may be one that was cut off and that said that caps are to be held.
         if text.trim().is_empty() {
             return Err(error);
         }

@@ -169,7 +169,7 @@ pub struct Attach {
     /// Whether litd itself has processes without a hook record traces on demand, and observes and steers their jobs by
     /// them.
     pub kineto_samples: bool,
-    /// How often it does, in seconds.
+    /// How often litd has a job record a trace, in seconds.
     pub kineto_every_seconds: f64,
     /// The directory, in shared memory, in which litd's plugin for NCCL and RCCL notes arrivals at collectives: litd
     /// reads them, and observes and steers jobs by them. Absent: litd reads none.

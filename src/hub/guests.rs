@@ -75,7 +75,7 @@ impl Hub {
         self.guests.as_mut()?.fetch(session)
     }
 
-    /// Such a rank goes; why, in words.
+    /// A rank without a hook leaves; `why` is in words.
     pub fn guest_leaves(&mut self, session: SessionId, why: &str) {
         let reason = why.to_owned();
         if self.core.is_attached(session) {

@@ -287,7 +287,8 @@ fn forbidden(config: &Config) -> Option<String> {
     Some(format!("{thrown}: a kill switch; remove it to qualify"))
 }
 
-/// What dead daemons have left changed. A cap that is not theirs to keep must not be taken for the one found.
+/// A line for each state directory in which a dead daemon has left devices changed: such a cap must not be taken for
+/// the one found.
 fn left(config: &Config, remembered: &[Remembered]) -> Vec<String> {
     let own = &config.shell.state.directory;
     let mut states = vec![own];

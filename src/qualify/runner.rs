@@ -28,7 +28,7 @@ const LOOK: Nanos = Nanos(250_000_000);
 /// The most that a device is waited for, however patient litd is with it later.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// What the audit log says of all writes.
+/// The reasons that the audit log has for all writes.
 const LOWERS: &str = "qualify: lowers the cap a little, to see whether the device does it";
 const RAISES: &str = "qualify: sets the cap found again";
 
@@ -93,7 +93,7 @@ impl Runner {
         runner
     }
 
-    /// Who uses GPUs, one line for each.
+    /// The users of GPUs, a line for each GPU that is used.
     pub async fn uses(&mut self) -> Vec<String> {
         let mut uses = Vec::new();
         for index in 0..self.kinds.len() {

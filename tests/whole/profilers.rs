@@ -76,12 +76,10 @@ fn a_profiler_that_did_harm_is_off_for_all_jobs_of_its_software_and_stays_so() {
     tell(&mut first, NoticeKind::ProfilingOff, "12 % slower");
     // Tests run as one user. What root's jobs have told counts for all.
     let whose = match nix::unistd::geteuid().as_raw() {
-        0 => "in anybody's jobs".to_owned(),
+        0 => "in everybody's jobs".to_owned(),
         uid => format!("in jobs of user {uid}"),
     };
-    let off = format!(
-        "the profiler is not used here any more {whose} with torch 2.9.1, cuda 12.8, cupti 12.8.90"
-    );
+    let off = format!("the profiler is off {whose} with torch 2.9.1, cuda 12.8, cupti 12.8.90");
     wait_for("notice", || stand.said().contains(&off));
     for again in 0..2 {
         let (second, welcome) = rank(&stand, "second", 1, &CUPTI);

@@ -168,7 +168,7 @@ pub struct NodePower {
     pub supplies: Option<u32>,
     /// Of those, the ones that are not well.
     pub failed: Option<u32>,
-    /// Why the node is short of power, if it is: no cap rises.
+    /// Why the node is short of power, if it is: litd raises no cap of a job that it steers.
     pub alarm: Option<String>,
     /// Power that litd subtracts from the node's budget for parts other than GPUs and CPUs: the 99.9th percentile of
     /// the readings, or `node.reserve` if that is more; before it is measured, a lower bound, or absent.

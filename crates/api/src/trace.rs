@@ -27,7 +27,7 @@ pub struct Traceable {
 /// The rings in which litd's plugin for NCCL and RCCL notes arrivals at collectives (`attach.nccl_directory`).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RingsSeen {
-    /// Their directory.
+    /// The rings' directory.
     pub directory: String,
     /// Why it can't be searched, in words.
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct RingsSeen {
 /// A job without a hook that litd samples by traces on demand or by rings, or would.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampledJob {
-    /// Its name in `litctl status`, once it is a job there.
+    /// The name in `litctl status`, once the job is in there.
     pub job: Option<String>,
     /// The scheduler's job that its processes are in.
     #[serde(default)]

@@ -105,7 +105,9 @@ fn node_power(told: &NodePower) -> String {
         text.push_str(&format!("; inlet {inlet:.0}"));
     }
     if let Some(alarm) = &told.alarm {
-        text.push_str(&format!("; short of power, no cap rises: {alarm}"));
+        text.push_str(&format!(
+            "; short of power, so no steered job's cap rises: {alarm}"
+        ));
     }
     text
 }
@@ -363,8 +365,8 @@ mod tests {
         told.reserve_unknown = false;
         told.alarm = Some("power supply PS2: Critical".to_owned());
         let known = "the node draws 7123 W (redfish) of 8000 W; litd subtracts 1500 W for parts \
-                     other than GPUs and CPUs, and leaves 5900 W to the GPUs; short of power, no cap rises: power supply PS2: \
-                     Critical";
+                     other than GPUs and CPUs, and leaves 5900 W to the GPUs; short of power, so no \
+                     steered job's cap rises: power supply PS2: Critical";
         assert_eq!(node_power(&told), known);
     }
 

@@ -104,7 +104,10 @@ impl Condition {
         match serde_json::from_slice::<Self>(bytes) {
             Ok(read) if read.version == VERSION => (read, None),
             Ok(read) => {
-                let text = format!("version {} is not known", read.version);
+                let text = format!(
+                    "its file is of version {}, which this litd does not know",
+                    read.version
+                );
                 (Self::default(), Some(text))
             }
             Err(error) => (Self::default(), Some(error.to_string())),

@@ -22,7 +22,7 @@ const LONGEST: u64 = 128;
 /// A file with a new random id at each reading.
 const RANDOM_ID: &str = "/proc/sys/kernel/random/uuid";
 
-/// What no other process has, for the notes of those that this one starts.
+/// A text that no other process has, for the notes of the processes that this one starts.
 pub(crate) fn token() -> &'static str {
     static TOKEN: OnceLock<String> = OnceLock::new();
     TOKEN.get_or_init(|| {
@@ -93,7 +93,7 @@ impl Child {
     /// Whether the process lives, or a call of its is under way. If not, its note is removed.
     #[must_use]
     pub fn lives(&self) -> bool {
-        // What can't be told counts as the worse.
+        // If the note is there and can't be opened, nobody knows: the process counts as living.
         let file = match open(&self.path) {
             Ok(file) => file,
             Err(error) => return error.kind() != io::ErrorKind::NotFound,
@@ -125,7 +125,7 @@ fn open(path: &Path) -> io::Result<File> {
 /// The directory is not there or can't be written.
 pub(crate) fn note(place: &Place) -> io::Result<Note> {
     let path = path(&place.directory, &place.device, std::process::id());
-    // Others never see it unlocked.
+    // The note gets its name once it is locked: no other process sees it unlocked.
     let new = path.with_extension("child.new");
     let _ = fs::remove_file(&new);
     let mut options = OpenOptions::new();

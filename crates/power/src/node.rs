@@ -44,7 +44,8 @@ fn tools_beside(back_end: &str) -> &'static [&'static str] {
     }
 }
 
-/// What is to be said of those among `names` that are found among so many processes until then.
+/// Notices on the programs among `names` that run: at most `most` processes are looked at, and none after the
+/// deadline.
 fn running(proc: &Path, names: &BTreeSet<&str>, most: usize, deadline: Instant) -> Vec<Notice> {
     let mut running = BTreeSet::new();
     let mut processes = sysfs::each_numbered(proc, "");

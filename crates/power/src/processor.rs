@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::domain::{DeviceKind, Identity, ReadBack, Sharing};
 use crate::sysfs;
 
-/// What a socket is called: by the number that the hardware gives it, and where its dies have limits of their own by the
-/// die's too. A place among the sockets that are there at one start is no number: the undo journal of the next start
+/// The address of a socket: it has the number that the hardware gives the socket and, if dies have limits of their own,
+/// the die's. A place among the sockets that are there at one start is no number: the undo journal of the next start
 /// names sockets so, and one that is missing then must not make another out of those that are there.
 pub(crate) fn address(number: u32, die: Option<u32>) -> String {
     match die {

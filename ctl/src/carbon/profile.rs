@@ -53,7 +53,7 @@ pub struct Args {
     /// How many seconds each configuration is measured after its warm-up
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = input::seconds)]
     seconds: Seconds,
-    /// The shortest warm-up, in seconds
+    /// The shortest warm-up, in seconds; more than 60 counts as 60
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = input::seconds)]
     warm_up: Seconds,
     /// How many seconds a configuration may take to its first iteration, and to end when asked to

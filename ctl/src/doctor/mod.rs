@@ -52,8 +52,8 @@ Exit status:
   0  litd can cap every device that is here
   1  litd can cap no GPU here
   2  the command line or the configuration is wrong
-  3  litd can cap some or all GPUs, but a device or an error above needs
-     attention first";
+  3  litd can cap some or all GPUs, but a device or an error in the output
+     needs attention first";
 
 /// The findings.
 #[derive(Debug, Serialize)]

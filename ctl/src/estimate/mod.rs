@@ -41,8 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", num_args = 1.., group = "telemetry")]
     csv: Vec<PathBuf>,
     /// Names of the columns of node, gpu, time, power_w, clock_mhz, temp_c, cap_w, max_cap_w,
-    /// limiter and pace (time per unit of work); a+b joins two. Columns of nvidia-smi and amd-smi
-    /// are recognised without this
+    /// limiter and pace (time per unit of work); COLUMN+COLUMN joins two columns into one value. Columns
+    /// of nvidia-smi and amd-smi are recognised without this
     #[arg(
         long,
         value_name = "KEY=COLUMN,…",
@@ -108,7 +108,7 @@ const STANDING: [(&str, &str); 3] = [
     ),
     (
         "limiter_share",
-        "Bursts between two samples, which pass a cap by 5 to 43 % for tens of milliseconds.",
+        "Bursts between two samples: on B300 those of 5 to 50 ms pass a cap by 5 to 42 %.",
     ),
 ];
 

@@ -11,8 +11,8 @@ use litd_profiles::{Profile, Spec};
 pub struct Measured {
     /// Fitted costs: JSON with an object for each "STAGE,INSTRUCTION". Its keys a, b and c give the
     /// effective cost in J, a * exp(b * t) + c, for times t from tmin to tmax (two more keys) in units
-    /// of --unit. Its key options is the list of measurements: [MHz, units of time, effective cost in
-    /// J, s]
+    /// of --unit. Its key options is the list of measurements, each an array of four numbers: clock in
+    /// MHz, time in units of --unit, effective cost in J, and time in s
     #[arg(long, value_name = "SPEC.json", group = "costs", conflicts_with_all = ["rounding", "curve"])]
     spec: Option<PathBuf>,
     /// Measurements: CSV with stage,instruction,frequency,time,energy (MHz, s, J)

@@ -38,7 +38,7 @@ pub struct Shape {
     /// after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     overlap_stages: u32,
-    /// SMs (multiprocessors) for communication while they overlap
+    /// SMs (multiprocessors) for the all-reduce while it overlaps a matrix product (--overlap-stages)
     #[arg(long, value_name = "SMS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     overlap_sms: u32,
 }

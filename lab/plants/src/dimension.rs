@@ -114,7 +114,8 @@ dimensions! {
         "relative growth of leakage with temperature";
         "MI300X between cards 1.43 W/C of 148 W; V100 0.087 %/C of pace over time"
     GemmActivity "gemm-activity" "" 0.45..1.15 Linear Literature
-        "dynamic power of this workload's matrix products relative to the kind's own";
+        "dynamic power of this workload's matrix products relative to that of a matrix product on the kind of GPU \
+         (`kind.rs`)";
         "V100: bert 156 W, resnet 181 W, sgemm 300 W; B300 training step throttled at 1100 W (read)"
     AttentionActivity "attention-activity" "" 0.7..1.0 Linear Assumed
         "dynamic power of attention relative to matrix products"; "assumed"
@@ -168,7 +169,8 @@ dimensions! {
         "GPU_Power_Benchmark: A100 0.94, RTX 3090 0.96, K40m 1.03 of an external meter"
     // Other limiters.
     CurrentLimit "current-limit" "" 0.82..1.5 Linear Assumed
-        "clock to which current (TDC) or the voltage regulator holds matrix products; above 1 never";
+        "clock to which current (TDC) or the voltage regulator holds matrix products, relative to the highest; above 1 \
+         never";
         "notes on hardware name PPT, TDC, HBM and VR limiters; levels assumed"
     CurrentSpread "current-limit-spread" "" 0.0..0.03 Linear Assumed
         "standard deviation of current-limit between GPUs: current limits some GPUs of a node, power others"; "assumed"
@@ -264,12 +266,14 @@ dimensions! {
         "standard deviation of the noise that slows all GPUs at once";
         "Longhorn: pace residuals of neighbours correlate 0.49"
     Tail "heavy-tail" "" 0.0..1.0 Linear Data
-        "by how much one kernel in fifty deviates more than kernel-noise makes it"; "Longhorn sgemm residuals: kurtosis 6"
+        "one kernel in fifty deviates 1 + 8 times this as far as others, and always to longer; a GPU's pace, in 3 % of \
+         iterations, 1 + 4 times this as far";
+        "Longhorn sgemm residuals: kurtosis 6"
     Pause "pause-rate" "" 0.0001..0.01 Log Data
         "chance per iteration that one GPU's host pauses for a tenth of it or more";
         "MLPerf Llama: kurtosis 34 in time (pauses)"
     TwoModes "two-modes" "" -0.01..0.015 Linear Assumed
-        "by how much a GPU's second mode is slower; below 0 there is none";
+        "a GPU changes at random between two paces: by how much the second is slower; below 0 there is only one";
         "assumed: bimodal clocks seen in no data here"
     Drift "drift" "K/h" 0.1..4.0 Log Assumed
         "random walk of the inlet's temperature"; "assumed; Longhorn over weeks: cabinets' residuals correlate 0.75"
@@ -283,7 +287,7 @@ dimensions! {
         "GPU_Power_Benchmark: A100 0.94, RTX 3090 0.96, K40m 1.03"
     Averaged "averaged-reading" "" 0.0..1.0 Linear Data
         "above 0.6 the tool reports a mean of one second instead of the sensor's window";
-        "GPU_Power_Benchmark: RTX 3090 draw 1 s, instant 25 ms; H100 (arXiv 2312.02741)"
+        "GPU_Power_Benchmark: RTX 3090 `power.draw` 1 s, `power.draw.instant` 25 ms; H100 (arXiv 2312.02741)"
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ pub struct Args {
     /// What to study; may be given more than once [default: all]
     #[arg(long, value_name = "PART")]
     part: Vec<Part>,
-    /// Only this node of the simulator, or this corner of the family (in tracking: this event); draws
-    /// of family are run all the same
+    /// Only this node of the simulator, or this corner of the family (in tracking: this event); the
+    /// draws of the part family are run all the same
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
     /// How many random nodes for `harm`

@@ -13,7 +13,7 @@ pub struct Timed {
     pub function: &'static str,
     /// How many of this function the communicator ran before.
     pub sequence: u64,
-    /// Its size; 0 if unknown.
+    /// The collective's size; 0 if unknown.
     pub bytes: u64,
     /// When the rank came to it.
     pub start: Nanos,

@@ -19,7 +19,7 @@ use crate::{Outcome, output};
 /// Without --slowdown and --straggler-seconds the plan is as fast as the pipeline can be; only instructions
 /// that nothing waits for are slower. With one of them, the pipeline may take as long as the
 /// slowest one (T'), but no longer than T*, beyond which a longer time saves nothing: T_opt =
-/// min(T*, T'). Every instruction gets the slowest clock that is no slower than planned.
+/// min(T*, T'). Every instruction gets the slowest clock at which it takes no longer than planned.
 #[derive(clap::Args)]
 pub struct Args<C: Costs> {
     #[command(flatten)]

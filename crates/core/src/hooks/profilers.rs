@@ -578,7 +578,8 @@ impl<S: Store> Core<S> {
         let off = stacks.off.iter().map(|it| &it.software);
         if let Some(odd) = good.chain(off).find(|it| !is_software(it)) {
             return Err(problem(format!(
-                "{odd:.40?} is no software of a profiler: 1 to {LONGEST} letters without control characters"
+                "{odd:.40?} can't be the software of a stack: that has 1 to {LONGEST} characters, none of them a \
+                 control character"
             )));
         }
         let seconds = self.out.unix_seconds();
@@ -625,11 +626,10 @@ impl<S: Store> Core<S> {
                     return;
                 };
                 let whose = match off.is_for_all() {
-                    true => "in anybody's jobs".to_owned(),
+                    true => "in everybody's jobs".to_owned(),
                     false => format!("in jobs of {whose}"),
                 };
-                let text =
-                    format!("the profiler is not used here any more {whose} with {software}");
+                let text = format!("the profiler is off {whose} with {software}");
                 self.note(Note::warning(EventKind::Job, text).job(job));
                 self.jobs
                     .save_learned(self.writer.store_mut(), &mut self.out);

@@ -241,7 +241,7 @@ fn processes(proc: &Path, all: usize, mut share: usize) -> BTreeMap<u32, VecDequ
             users.values_mut().for_each(|own| own.truncate(share));
             count = users.values().map(VecDeque::len).sum();
         }
-        // One of each of so many users.
+        // Each user has one process left, and there are still more than `all`.
         if count > all {
             break;
         }

@@ -109,7 +109,7 @@ fn number(folder: &Path) -> Option<u32> {
     uid.or_else(named).filter(|&it| it < SOCKETS.into())
 }
 
-/// What is to be said where some sockets' folders are missing, and those that are there do not say whose they are.
+/// The notice for a node on which some sockets' folders are missing, and the others do not name their sockets.
 fn nobody_knows(sys: &Path, count: usize) -> Notice {
     let all =
         processor::sockets(sys).map_or_else(|| "an unknown number".into(), |it| it.to_string());

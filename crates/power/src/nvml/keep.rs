@@ -38,9 +38,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// What became of a GPU that was to be kept open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// It is open.
+    /// The GPU is open.
     Open,
-    /// It is not, and may forget its cap.
+    /// The GPU is not open, and may forget its cap.
     Refused,
     /// The node has it no longer: there is no cap to forget.
     Gone,
@@ -185,8 +185,9 @@ impl Drop for Keeper {
     }
 }
 
-/// Those of these GPUs that such a process that tells this has open, and those whose drivers hang, so that closing them
-/// takes as long: they are not waited for once others are open. `None` where another one is not open there.
+/// The GPUs among `bus_ids` that a keeper whose lines are `told` keeps, or `None` if it could not open one of them. A
+/// GPU whose driver hangs counts as kept, because closing it takes as long; it is not waited for once another one is
+/// open.
 fn kept(told: &Receiver<String>, bus_ids: &BTreeSet<String>) -> Option<BTreeSet<String>> {
     let (mut kept, mut untried) = (bus_ids.clone(), bus_ids.clone());
     let (mut holds_any, since) = (false, Instant::now());
@@ -196,7 +197,7 @@ fn kept(told: &Receiver<String>, bus_ids: &BTreeSet<String>) -> Option<BTreeSet<
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) if holds_any => break,
             Err(RecvTimeoutError::Timeout) => return None,
-            // It has ended, and holds none.
+            // The keeper has ended, and holds no GPU.
             Err(RecvTimeoutError::Disconnected) => return None,
         };
         let (outcome, bus_id) = Outcome::told(&line)?;
@@ -210,7 +211,7 @@ fn kept(told: &Receiver<String>, bus_ids: &BTreeSet<String>) -> Option<BTreeSet<
     Some(kept)
 }
 
-/// What it writes, line by line, for as long as anybody listens.
+/// The lines that a keeper writes.
 fn lines(output: ChildStdout) -> Option<Receiver<String>> {
     let (told, lines) = mpsc::channel();
     let read = move || {

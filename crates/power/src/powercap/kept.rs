@@ -136,10 +136,9 @@ impl Record {
         words.join(" ")
     }
 
-    /// What is litd's of the limits that are there after its write, where they are not the wanted ones. The firmware has
-    /// changed them, and they are litd's doing all the same; but for a long-term limit that is neither the wanted one
-    /// nor the one before, nor the `highest`: somebody has set that meanwhile, and the short-term limit, which is still
-    /// litd's, does not belong to it.
+    /// The limits that count as litd's after its write, if those read back are not the wanted ones. The firmware has
+    /// changed them then, so both count as litd's. One exception: a long-term limit that is neither the wanted one nor
+    /// the one before, nor the `highest`. Somebody has set that one meanwhile, so the wanted one counts in its place.
     pub fn ours(&self, after: Limits, highest: u64) -> Limits {
         let known = [self.wanted.long, self.before.long, highest];
         let long = match known.iter().any(|&it| near(it, after.long)) {

@@ -150,7 +150,7 @@ pub(super) struct Socket {
     written: Option<Limits>,
     /// The same on disk, for a litd after a crash.
     kept: Option<Kept>,
-    /// What that says.
+    /// The record in that file.
     last: Option<Record>,
 }
 
@@ -440,7 +440,7 @@ impl PowerDomain for Socket {
         written.map_err(|error| self.failed(error, ACTION))?;
         let after = after.map_err(|error| self.failed(error, ACTION))?;
         if after.long == now.long && !near(after.long, long) {
-            // What was not taken leaves no short-term limit either.
+            // The driver has not taken the long-term limit, so the short-term limit goes back, too.
             let short = self.files.as_mut().and_then(|files| files.short.as_mut());
             if let Some((short, before)) = short.zip(now.short) {
                 let _ = short.limit.write(before);

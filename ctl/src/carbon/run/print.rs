@@ -21,7 +21,7 @@ pub enum Under {
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Under a scheduler")]
 pub struct Print {
-    /// Print a script or manifest with which a scheduler does the same, and start nothing
+    /// Print a script or manifest with which a scheduler executes this command, and start nothing
     #[arg(long, value_enum, value_name = "WHERE")]
     pub print: Option<Under>,
     /// The job's name in the scheduler

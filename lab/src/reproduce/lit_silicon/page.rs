@@ -31,10 +31,10 @@ iterations for each run of a law. Node 1 is the simulated node `mi300x-node1`, n
   after / before, less 1: 4.66 % saved is a change of -4.45 %.
 - **Predicted** is what equations 1 to 16 of the paper compute from three iterations before any adjustment.
 - **Convergence** (the paper's 99.5 % rule): throughput has converged at the first sample that reaches 99.5 % of its
-  greatest value. Power has converged at the first sample at or below 100.5 % of its least value; earlier samples at
-  99.5 % of its greatest value or more are not counted. \"In 0 samples\" means at the first sample that counts after the
-  warm-up. We take single samples; the paper takes rolling means of power. CV is the standard deviation / mean of the
-  samples from convergence on.
+  greatest value. Power has converged at the first sample at or below 100.5 % of its least value. A row gives N, the
+  number of samples between the warm-up and that sample; of power, samples at 99.5 % of its greatest value or more are
+  left out of N, because there power has not begun to fall. We take single samples; the paper takes rolling means of
+  power. CV is the standard deviation / mean of all samples later than N samples after the warm-up.
 - **Seeds.** Rows with a 95 % interval (Student) have the mean of eight seeds. The interval covers noise on one
   simulated node, and not the differences between nodes. Rows that node 1 was fitted to name their seeds. Every other
   number, those under Trends included, is of one seed, so small differences may be noise.

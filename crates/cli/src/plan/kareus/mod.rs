@@ -59,8 +59,8 @@ pub struct Explored {
 /// Kareus: the two halves of a microbatch take turns, so that the communication of one runs beside
 /// computations of the other. For each point of the iteration's time-energy frontier, three things
 /// are chosen together: the number of SMs of a communication, the computation with which it starts,
-/// and the GPU's clock. The paper's baselines are printed beside it, as special cases of the same
-/// model. Energies are of all GPUs of one pipeline, except in plans that --plan writes and in the
+/// and the GPU's clock. The paper's baselines are printed beside the frontier, as special cases of the
+/// same model. Energies are of all GPUs of one pipeline, except in plans that --plan writes and in the
 /// table of microbatches: there they are of one GPU of each stage.
 #[derive(clap::Args)]
 #[command(after_help = S::EXAMPLES)]
@@ -96,8 +96,9 @@ pub struct Args<S: Source> {
     /// each pass of the search found
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
-    /// Write the plan for an engine to follow: JSON with clocks and partitions, or, where the name ends in .py, the
-    /// artifact's clocks (freqs_pipeline_1.py) or partitions (scheds_pipeline_1.py); may be given more than once
+    /// Write the plan for an engine to follow: JSON with clocks and partitions. If FILE ends in .py: the artifact's
+    /// partitions if its name begins with scheds (scheds_pipeline_1.py), else the artifact's clocks
+    /// (freqs_pipeline_1.py). May be given more than once
     #[arg(long, value_name = "FILE")]
     plan: Vec<PathBuf>,
     /// Make no plan: run the search with this many seeds, and report how much of the frontier of
