@@ -146,7 +146,7 @@ enum Kernels {
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum How {
-    /// The area under the lead curve
+    /// The sum of the leads of all kernels
     #[default]
     Sum,
     /// The largest lead

@@ -11,7 +11,8 @@ use crate::{Outcome, output};
 /// gpu-red takes power from the GPUs that wait, gpu-realloc moves it to the GPU that they wait for, cpu-slosh also
 /// adds watts that the CPUs don't use (while the CPUs have none to spare, or more than one job runs, jobs are only
 /// observed). observe restores the caps found, and then moves caps only to keep a budget or for `litctl caps set`. A
-/// policy set here lasts until the daemon stops. Root and litd's admin group may set it.
+/// policy set here lasts until the daemon is stopped or the node boots; after a crash it is in force again. Root and
+/// litd's admin group may set it.
 #[derive(clap::Args)]
 pub struct Args {
     /// gpu-red, gpu-realloc, cpu-slosh or observe [default: show it]
