@@ -30,6 +30,8 @@ iterations for each run of a law. Node 1 is the simulated node `mi300x-node1`, n
 - **Power.** *Power saved* is power before / after, less 1, as in Table III. A *change* of power (\"power -4.45 %\") is
   after / before, less 1: 4.66 % saved is a change of -4.45 %.
 - **Predicted** is what equations 1 to 16 of the paper compute from three iterations before any adjustment.
+- **Kernels of Figure 3b** have the paper's names: `b_attn_fa` is attention in the backward pass, `f_attn_op` the output
+  projection after attention in the forward pass, `b_mlp_dp` the down projection of the MLP in the backward pass.
 - **Convergence** (the paper's 99.5 % rule): throughput has converged at the first sample that reaches 99.5 % of its
   greatest value. Power has converged at the first sample at or below 100.5 % of its least value. A row gives N, the
   number of samples between the warm-up and that sample; of power, samples at 99.5 % of its greatest value or more are
