@@ -134,7 +134,7 @@ const FAMILIES: &[Family] = &[
         |s, out| devices(s, out, |d| d.cap.map(|w| w.0))),
     family(Kind::Gauge, "litd_device_limit_in_force_watts", "watts", "The limit in force, where the driver reports it.",
         |s, out| devices(s, out, |d| d.in_force.map(|w| w.0))),
-    family(Kind::Gauge, "litd_device_found_cap_watts", "watts", "The cap found, which is restored at stop.",
+    family(Kind::Gauge, "litd_device_found_cap_watts", "watts", "The cap found: litd restores it at its stop, unless caps.on_exit says hold.",
         |s, out| devices(s, out, |d| d.found.map(|w| w.0))),
     family(Kind::Gauge, "litd_device_floor_watts", "watts", "The lowest cap that litd would set.",
         |s, out| devices(s, out, |d| Some(d.floor.0))),

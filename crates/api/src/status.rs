@@ -329,7 +329,7 @@ pub struct DeviceStatus {
     pub role: DeviceRole,
     /// The job that uses it.
     pub job: Option<String>,
-    /// The cap found, which is restored at stop.
+    /// The cap found, which litd restores at its stop, unless `caps.on_exit` is `hold`.
     pub found: Option<Watts>,
     /// The cap it holds, as read last.
     pub cap: Option<Watts>,

@@ -113,7 +113,7 @@ pub enum OnExit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Caps {
-    /// The most that all GPU caps may add up to, in watts. Absent: the sum of the caps found at start.
+    /// The most that all GPU caps may add up to, in watts. Absent: the sum of the caps found.
     pub budget: Option<Watts>,
     /// The most that all GPU caps may add up to, in watts, while no fleet controller has a lease.
     pub safe_budget: Option<Watts>,
@@ -122,7 +122,7 @@ pub struct Caps {
     /// No GPU's cap goes below this. Some drivers (MI300X) name 0 as the lowest.
     pub gpu_floor: Watts,
     /// No GPU's cap goes above this. Absent: the cap that the driver starts with (its TDP), or
-    /// the one found at start, if that is higher.
+    /// the one found, if that is higher.
     pub gpu_ceiling: Option<Watts>,
     /// No CPU socket's limit goes below this.
     pub cpu_floor: Watts,
@@ -233,7 +233,7 @@ pub struct Jobs {
     pub stale_seconds: f64,
     /// The caps of a stale job.
     pub on_stale: OnStale,
-    /// How long a rank whose connection broke may take to come back before its job counts as ended.
+    /// How long a rank whose connection broke may take to come back before it counts as gone.
     pub reconnect_seconds: f64,
     /// A job on several nodes: this one waits for the others if in this share of an iteration, or
     /// more, all its GPUs do nothing but collectives with them.
