@@ -172,7 +172,7 @@ fn twenty_samples_without_a_loss_make_a_profiler_good_over_a_restart_and_on_anot
     odd.good[0].software = "two\nlines".to_owned();
     let (status, why) = stand.try_command(&Command::ImportStacks { stacks: odd });
     assert_eq!(status, 409);
-    assert!(why.contains("no software of a profiler"), "{why}");
+    assert!(why.contains("be the software of a stack"), "{why}");
     stand.stop();
 }
 
