@@ -4,8 +4,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use nix::sys::stat::{major, minor};
 
@@ -35,6 +39,10 @@ impl Holder {
     }
 }
 
+/// Any user can make the kernel's list of locks so long that it takes the kernel minutes to tell it. After this time it
+/// counts as empty.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// All locks that are held on this node.
 #[derive(Debug)]
 pub struct Held {
@@ -44,12 +52,21 @@ pub struct Held {
 }
 
 impl Held {
-    /// Reads the list of the procfs at `proc`. The result is empty where there is none.
+    /// Reads the list of the procfs at `proc`. The result is empty where there is none, or where it is so long that
+    /// it can't be read in time.
     #[must_use]
     pub fn now(proc: &Path) -> Self {
+        let (list, (told, answer)) = (proc.join("locks"), mpsc::channel());
+        // The caller may have given up.
+        let read = move || drop(told.send(fs::read_to_string(list)));
+        let reads = thread::Builder::new().spawn(read);
+        let list = reads.and_then(|_| {
+            let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+            answer.recv_timeout(PATIENCE).map_err(late)?
+        });
         Self {
             proc: proc.to_owned(),
-            list: fs::read_to_string(proc.join("locks")).unwrap_or_default(),
+            list: list.unwrap_or_default(),
         }
     }
 
@@ -214,6 +231,17 @@ mod tests {
             "1: FLOCK ADVISORY WRITE 42 {id} 0 EOF\n1: -> FLOCK ADVISORY WRITE 7 {id} 0 EOF\n"
         );
         assert_eq!(said(&line).unwrap(), "process 42 (backup)");
+    }
+
+    /// A pipe that nobody writes to stands for a list that the kernel needs minutes for.
+    #[test]
+    fn a_list_that_can_not_be_read_in_time_is_empty() {
+        let proc = tempfile::tempdir().unwrap();
+        let file = proc.path().join("lock");
+        fs::write(&file, "").unwrap();
+        nix::unistd::mkfifo(&proc.path().join("locks"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let held = Held::now(proc.path());
+        assert_eq!(held.pid_of(&file.metadata().unwrap()), None);
     }
 
     #[test]
