@@ -255,6 +255,21 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Litd begins to stop. A device may have left the journal because it was back at its cap found, and a failed write
+    /// of that cap may still be done: from now on nobody else knows that it would not be an administrator's.
+    pub(crate) fn journal_what_may_come_back(&mut self) {
+        let now = self.now();
+        let may_come = |unit: &Unit| unit.landing.as_ref().is_some_and(|it| it.is_own(now));
+        let units = self.devices.iter();
+        // One that is released is not opened for that.
+        let units = units.filter(|(_, unit)| unit.is_ours() && may_come(unit));
+        let devices: Vec<usize> = units.map(|(device, _)| device).collect();
+        let found = self.writer.unrecorded(devices.into_iter(), &self.devices);
+        if !found.is_empty() {
+            self.writer.journal(&found, &[], &mut self.out);
+        }
+    }
+
     /// Tells the next litd of a failed write, whatever happens to the log and to the wall clock: also of a write
     /// that raises a cap to the one found, for which the others make room.
     fn journal_failed(&mut self, device: usize, wanted: Watts) {
