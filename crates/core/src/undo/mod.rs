@@ -188,7 +188,7 @@ impl<S: Store> Core<S> {
                 match same && (fails || self.predecessor.has_hung()) {
                     true => self.journal_over(device, Some(entry.found), held),
                     false => {
-                        self.writer.cross_out(&address, &mut self.out);
+                        self.writer.close(&address, &mut self.out);
                     }
                 }
             }
@@ -459,7 +459,7 @@ impl<S: Store> Core<S> {
             .writer
             .entry(&address)
             .is_some_and(|it| it.ours.is_empty());
-        let is_out = self.writer.cross_out(&address, &mut self.out);
+        let is_out = self.writer.close(&address, &mut self.out);
         if let Some(unit) = self.devices.get_mut(device).filter(|_| is_out) {
             unit.standing.give_back();
         }
