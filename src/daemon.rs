@@ -422,7 +422,10 @@ async fn claim_now(config: &Config, options: &Options) -> Result<(Found, FileSto
     state::keep_damaged(state);
     takeover::take_over(config, &locks)?;
     let usual = takeover::unlinked_usual(config);
-    if let Some(left) = usual.and_then(|it| takeover::remove_outdated(config, &it)) {
+    for left in usual
+        .into_iter()
+        .flat_map(|it| takeover::remove_outdated(config, &it))
+    {
         log::warn!("{left}");
     }
     takeover::take_over_condition(config, &locks)?;

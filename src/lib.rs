@@ -58,6 +58,7 @@ pub mod state;
 mod syncer;
 mod takeover;
 mod tolerated;
+mod undone;
 mod unread;
 
 pub use cli::{command, main};

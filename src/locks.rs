@@ -10,6 +10,7 @@
 //! /run/litd/devices/0000:85:00.0              locked by the daemon, whose process and state it names
 //! /run/litd/devices/0000:85:00.0.journal      -> /var/lib/litd
 //! /run/litd/devices/0000:85:00.0.journal-id   the journal's id
+//! /run/litd/devices/0000:85:00.0.ID.undone    what the journal with this id says of the device is undone
 //! /run/litd/devices/cpu0.short-term           a CPU socket's two limits, as found and as written
 //! /run/litd/devices/4711.hanging              a dead litd's process that still waits for a driver
 //! /run/litd/devices/.numbers                  the numbers by which devices are called
@@ -35,6 +36,7 @@ use thiserror::Error;
 use crate::hanging::Hanging;
 use crate::lock::{self, Locked};
 use crate::state::named;
+use crate::undone;
 use litd_core::journal::Recovered;
 use litd_core::only_restores;
 use litd_files as files;
@@ -104,10 +106,40 @@ pub struct DeviceLocks {
     hold: RefCell<Hold>,
     /// Devices whose links stay as they are: they point to journals that are lost.
     left: RefCell<BTreeSet<String>>,
-    /// The state directory, and the id of its journal, in all links.
-    remembered: RefCell<Option<(PathBuf, Option<String>)>>,
+    /// What the links say.
+    links: RefCell<Links>,
     /// The state directory in all links that stay when the daemon has ended.
     had_by: RefCell<Option<PathBuf>>,
+}
+
+/// What the links beside the devices' locks say of the daemon's own journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Links {
+    /// The journal names no device.
+    None,
+    /// The links are to be made: somebody has removed them, or making them has failed.
+    Wanted(Place),
+    /// All of them are there.
+    Made(Place),
+}
+
+/// A state directory and the id of its journal, if that has one and is not about to get another.
+type Place = (PathBuf, Option<String>);
+
+impl Links {
+    /// They may be gone.
+    fn are_removed(&mut self) {
+        if let Self::Made(place) = self {
+            *self = Self::Wanted(std::mem::take(place));
+        }
+    }
+
+    /// The journal is about to get another id, so none of them is to have one.
+    fn lose_id(&mut self) {
+        if let Self::Wanted((state, _)) | Self::Made((state, _)) = self {
+            *self = Self::Wanted((std::mem::take(state), None));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -148,7 +180,7 @@ impl DeviceLocks {
             addresses,
             hold: RefCell::new(hold),
             left: RefCell::default(),
-            remembered: RefCell::new(None),
+            links: RefCell::new(Links::None),
             had_by: RefCell::new(None),
         })
     }
@@ -177,19 +209,15 @@ impl DeviceLocks {
             Hold::Nothing { why } => return Err(io::Error::other(why.clone())),
         };
         match renewed {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                let directory = self.directory.display();
-                log::warn!(
-                    "{directory}: somebody has removed locks of devices: they are taken again"
-                );
-                let had_by = self.had_by.borrow().clone();
-                if let Some(Err(error)) = had_by.map(|state| self.point_last(&state)) {
-                    log::warn!("{error}: which litd had the devices last is not noted");
+            Ok(is_renewed) => {
+                if is_renewed {
+                    self.are_taken_again();
                 }
-                match self.remembered.take() {
-                    Some((state, id)) => self.remember(&state, id.as_deref()),
-                    None => Ok(()),
+                // Also where that has failed before.
+                let links = self.links.borrow().clone();
+                match links {
+                    Links::Wanted((state, id)) => self.make_links(&state, id.as_deref()),
+                    Links::None | Links::Made(_) => Ok(()),
                 }
             }
             Err(refusal) => {
@@ -203,6 +231,17 @@ impl DeviceLocks {
                 Err(io::Error::other(why))
             }
         }
+    }
+
+    /// Locks had been removed: the links may be gone as well.
+    fn are_taken_again(&self) {
+        let directory = self.directory.display();
+        log::warn!("{directory}: somebody has removed locks of devices: they are taken again");
+        let had_by = self.had_by.borrow().clone();
+        if let Some(Err(error)) = had_by.map(|state| self.point_last(&state)) {
+            log::warn!("{error}: which litd had the devices last is not noted");
+        }
+        self.links.borrow_mut().are_removed();
     }
 
     /// Locks again each device whose lock file is gone. Returns whether there was one.
@@ -225,10 +264,17 @@ impl DeviceLocks {
     /// The devices are not locked, or a link can't be made.
     pub fn remember(&self, state: &Path, id: Option<&str>) -> io::Result<()> {
         self.keep()?;
-        let wanted = Some((state.to_owned(), id.map(str::to_owned)));
-        if *self.remembered.borrow() == wanted {
-            return Ok(());
+        let place = (state.to_owned(), id.map(str::to_owned));
+        let are_made = *self.links.borrow() == Links::Made(place);
+        match are_made {
+            true => Ok(()),
+            false => self.make_links(state, id),
         }
+    }
+
+    fn make_links(&self, state: &Path, id: Option<&str>) -> io::Result<()> {
+        let place = (state.to_owned(), id.map(str::to_owned));
+        *self.links.borrow_mut() = Links::Wanted(place.clone());
         for address in self.others() {
             let name = file_name(address);
             let there = Remembered::read(&self.directory, &name);
@@ -245,7 +291,7 @@ impl DeviceLocks {
                 fs::write(&path, id).map_err(|error| named(&path, &error))?;
             }
         }
-        *self.remembered.borrow_mut() = wanted;
+        *self.links.borrow_mut() = Links::Made(place);
         Ok(())
     }
 
@@ -275,23 +321,19 @@ impl DeviceLocks {
         Ok(())
     }
 
-    /// Announces that the journal in this state directory is about to get another id.
+    /// Announces that the journal in this state directory is about to get another id. If it gets none, because it can't
+    /// be written, the links go on to name its place.
     ///
     /// # Errors
     /// A link to it still has one.
     pub fn forget_id(&self, state: &Path) -> io::Result<()> {
-        *self.remembered.borrow_mut() = None;
-        for it in remembered(&self.directory)? {
-            if it.id.is_some() && is_same(&it.state, state) {
-                remove_id(&self.directory, &it.address)?;
-            }
-        }
-        Ok(())
+        self.links.borrow_mut().lose_id();
+        forget_id(&self.directory, state)
     }
 
     /// Announces that the journal in this state directory names no device any more.
     pub fn forget(&self, state: &Path) {
-        *self.remembered.borrow_mut() = None;
+        *self.links.borrow_mut() = Links::None;
         let others = self.others().into_iter();
         for address in others.filter(|it| self.points_to(it, state)) {
             // A link that stays points to a journal without entries.
@@ -327,6 +369,12 @@ impl DeviceLocks {
     #[must_use]
     pub fn had_last(&self, address: &str) -> Option<PathBuf> {
         fs::read_link(self.last(address)).ok()
+    }
+
+    /// The directory that they are in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The devices' addresses.
@@ -441,7 +489,7 @@ fn holder(file: File) -> (String, Option<u32>) {
 }
 
 /// Makes a directory in which no other user can put, replace or lock a file.
-fn make_private(directory: &Path) -> io::Result<()> {
+pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
     let failed = |error| named(directory, &error);
     if let Some(parent) = directory.parent() {
         // The parent may contain sockets for others as well.
@@ -451,9 +499,7 @@ fn make_private(directory: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    let there = fs::symlink_metadata(directory).map_err(failed)?;
-    let ours = there.uid() == Uid::effective().as_raw();
-    match there.is_dir() && ours && there.mode() & 0o022 == 0 {
+    match is_private(directory) {
         true => Ok(()),
         false => Err(failed(io::Error::other(
             "is not a directory that only litd's user can write to",
@@ -461,8 +507,16 @@ fn make_private(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a lock's file. A link or a pipe is refused.
-fn open(path: &Path) -> io::Result<File> {
+/// Whether this is a directory in which no other user can put, replace or lock a file.
+pub(crate) fn is_private(directory: &Path) -> bool {
+    fs::symlink_metadata(directory).is_ok_and(|there| {
+        let ours = there.uid() == Uid::effective().as_raw();
+        there.is_dir() && ours && there.mode() & 0o022 == 0
+    })
+}
+
+/// Opens a lock's file, or a note. A link or a pipe is refused.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -511,6 +565,19 @@ pub fn remembered(directory: &Path) -> io::Result<Vec<Remembered>> {
     Ok(found)
 }
 
+/// Takes the id of the journal in this state directory out of all links to it.
+///
+/// # Errors
+/// A link to it still has one.
+pub(crate) fn forget_id(directory: &Path, state: &Path) -> io::Result<()> {
+    for it in remembered(directory)? {
+        if it.id.is_some() && is_same(&it.state, state) {
+            remove_id(directory, &it.address)?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether the journal in this state directory is out of date about a device, by the links in this directory: the
 /// device's link points to another journal, or no link is left and a litd with another state directory had the device
 /// last. That one took the entry over, could not remove it here, and has restored the cap since.
@@ -521,9 +588,42 @@ pub fn is_outdated(directory: &Path, address: &str, state: &Path) -> bool {
     link.is_ok_and(|there| !is_same(&there, state))
 }
 
-/// The devices of these about which the journal in this state directory is out of date.
+/// The devices about which a journal is out of date, although it names them.
+#[derive(Debug, Clone, Default)]
+pub struct Outdated {
+    /// Those that a litd with another state directory has had since.
+    pub superseded: BTreeSet<String>,
+    /// Those whose caps and clocks are undone, by notes.
+    pub undone: BTreeSet<String>,
+}
+
+impl Outdated {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> BTreeSet<String> {
+        self.superseded.union(&self.undone).cloned().collect()
+    }
+
+    /// Whether the journal is up to date.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.superseded.is_empty() && self.undone.is_empty()
+    }
+}
+
+/// The devices of these about which the journal in this state directory, with this id, is out of date.
 #[must_use]
-pub fn outdated(directory: &Path, named: &Recovered, state: &Path) -> BTreeSet<String> {
+pub fn outdated(directory: &Path, named: &Recovered, state: &Path, id: Option<&str>) -> Outdated {
+    let notes = id.map_or_else(BTreeSet::new, |id| undone::noted(directory, id));
+    let superseded = superseded(directory, named, state);
+    let mut undone = named.addresses();
+    undone.retain(|it| notes.contains(&file_name(it)) && !superseded.contains(it));
+    Outdated { superseded, undone }
+}
+
+/// Those of these devices that a litd with another state directory than this journal's has had since.
+#[must_use]
+pub fn superseded(directory: &Path, named: &Recovered, state: &Path) -> BTreeSet<String> {
     let mut named = named.addresses();
     named.retain(|address| is_outdated(directory, address, state));
     named
@@ -688,6 +788,36 @@ mod tests {
         fs::remove_dir_all(&locks).unwrap();
         held.keep().unwrap();
         assert!(is_outdated(&locks, GPU, Path::new("/var/lib/one")));
+    }
+
+    /// The journal was to get another id, and could not be written: whoever comes is to look for it all the same.
+    #[test]
+    fn a_journals_place_is_noted_again_while_its_id_is_not_known() {
+        let root = tempfile::tempdir().unwrap();
+        let locks = root.path().join("devices");
+        let state = Path::new("/var/lib/one");
+        let held = take(&locks, "/var/lib/one", &[GPU]).unwrap();
+        held.remember(state, Some("1")).unwrap();
+        held.forget_id(state).unwrap();
+        fs::remove_dir_all(&locks).unwrap();
+        held.keep().unwrap();
+        let place = |id: Option<&str>| Remembered {
+            address: GPU.to_owned(),
+            state: state.to_owned(),
+            id: id.map(str::to_owned),
+        };
+        assert_eq!(remembered(&locks).unwrap(), [place(None)]);
+        held.remember(state, Some("2")).unwrap();
+        assert_eq!(remembered(&locks).unwrap(), [place(Some("2"))]);
+        // Nor does what can't be made at first stay away.
+        let obstacle = locks.join(format!("{GPU}.new"));
+        fs::remove_file(locks.join(GPU)).unwrap();
+        fs::remove_file(held.link(GPU)).unwrap();
+        fs::create_dir_all(obstacle.join("full")).unwrap();
+        held.keep().unwrap_err();
+        fs::remove_dir_all(obstacle).unwrap();
+        held.keep().unwrap();
+        assert_eq!(remembered(&locks).unwrap(), [place(Some("2"))]);
     }
 
     #[test]

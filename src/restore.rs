@@ -17,13 +17,13 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::{
     DaemonError, Life, Options, assemble, discover, on_one_thread, private_files, raise_limits,
-    store_by_links, store_in,
+    store_by_links,
 };
 use crate::devices::Found;
 use crate::hanging::Hanging;
 use crate::hold;
 use crate::hub::Shared;
-use crate::locks::{self, DeviceLocks, is_same};
+use crate::locks::{self, DeviceLocks, Outdated, is_same};
 use crate::logging;
 use crate::signals::Signals;
 use crate::state::{self, FileStore, Lock};
@@ -67,10 +67,10 @@ pub enum Leftover {
         /// Why no cap could be written, if the journal is the cause.
         cause: Option<String>,
     },
-    /// All caps are restored, and the journal does not say so.
+    /// All caps are restored, and the journal does not say so; notes beside it do.
     #[error(
-        "caps are restored, but the entries of {} could not be removed from {}: {cause}. After that is \
-         mended, `litd restore` or the next start removes them and writes no cap",
+        "caps are restored, but the entries of {} could not be removed from {}: {cause}. They undo nothing until the \
+         node boots. After that is mended, `litd restore` or the next start removes them and writes no cap",
         addresses.join(", "), journal.display()
     )]
     Uncrossed {
@@ -80,6 +80,23 @@ pub enum Leftover {
         addresses: Vec<String>,
         /// Why it can't be written, and what to do.
         cause: String,
+    },
+    /// The same, and nothing else says so either.
+    #[error(
+        "caps are restored, but the entries of {} could not be removed from {}: {cause}. Nor could it be noted in {} \
+         that they are done: until they are removed, `litd restore` and each start undo a cap that somebody sets there \
+         if litd had set the same one. Mend that and run `litd restore` before you set caps",
+        addresses.join(", "), journal.display(), locks.display()
+    )]
+    Unnoted {
+        /// The undo journal.
+        journal: PathBuf,
+        /// The devices.
+        addresses: Vec<String>,
+        /// Why it can't be written, and what to do.
+        cause: String,
+        /// The directory of the devices' locks.
+        locks: PathBuf,
     },
     /// Nothing is owed, and the journal says something else.
     #[error(
@@ -431,8 +448,8 @@ impl Plan {
                 let others = remembered.into_iter().filter(|it| !is_same(&it.state, own));
                 locks.leave(others.map(|it| it.address));
                 // A link to what is out of date here would make it count again.
-                let outdated = outdated(config, own).into_iter();
-                locks.leave(outdated.map(|it| locks::file_name(&it)));
+                let superseded = outdated(config, own).superseded.into_iter();
+                locks.leave(superseded.map(|it| locks::file_name(&it)));
             }
         }
         // Lowered caps have to be on record, whatever becomes of this process. Where a journal could not be taken
@@ -472,7 +489,7 @@ impl Plan {
         }
         left.extend(short_term_of(unread, config, &directory));
         let places = planned.iter();
-        left.extend(places.filter_map(|place| remove_outdated(config, place)));
+        left.extend(places.flat_map(|place| remove_outdated(config, place)));
         Ok(left)
     }
 }
@@ -538,29 +555,26 @@ pub(crate) fn owed(config: &Config, directory: &Path) -> Result<Option<Recovered
     recorded(config, directory).map(|(owed, _)| owed)
 }
 
-/// The devices that the journal in a state directory names although a litd with another state directory had them since,
-/// took the entries over, and could not remove them here.
-pub(crate) fn outdated(config: &Config, directory: &Path) -> Vec<String> {
-    let recorded = recorded(config, directory).ok();
-    let outdated = recorded.into_iter().flat_map(|(_, outdated)| outdated);
-    outdated.collect()
+/// The devices about which the journal in a state directory is out of date: a litd with another state directory had
+/// them since and took the entries over, or they are undone, and the entries could not be removed.
+pub(crate) fn outdated(config: &Config, directory: &Path) -> Outdated {
+    let recorded = recorded(config, directory);
+    recorded.map_or_else(|_| Outdated::default(), |(_, outdated)| outdated)
 }
 
 /// The undo that the journal in a state directory asks for, and the devices about which it is out of date.
-fn recorded(
-    config: &Config,
-    directory: &Path,
-) -> Result<(Option<Recovered>, BTreeSet<String>), Leftover> {
+fn recorded(config: &Config, directory: &Path) -> Result<(Option<Recovered>, Outdated), Leftover> {
     let unreadable = |cause| Leftover::Unreadable {
         journal: state::journal(directory),
         cause,
     };
     let bytes = state::load_journal(directory).map_err(|cause| unreadable(cause.into()))?;
     let Some(recovered) = litd_core::journal::read(&bytes).map_err(unreadable)? else {
-        return Ok((None, BTreeSet::new()));
+        return Ok((None, Outdated::default()));
     };
-    let outdated = locks::outdated(&config.shell.locks(), &recovered, directory);
-    Ok((recovered.without(&outdated), outdated))
+    let id = litd_core::journal::id(&bytes);
+    let outdated = locks::outdated(&config.shell.locks(), &recovered, directory, id.as_deref());
+    Ok((recovered.without(&outdated.all()), outdated))
 }
 
 /// Whether the journal in a state directory has the entry of any of these devices.
@@ -609,9 +623,9 @@ async fn give_back(
     let mut store = store_by_links(place, &config.shell);
     let mut left = left_by(&hub, place, &mut store, config)?;
     // With caps.on_exit = "hold" nothing is left to do, and the journal keeps the caps found for the next litd.
-    match owed(config, place) {
-        Ok(None) if left.is_empty() => locks.forget(place),
-        Ok(Some(_)) if own => {
+    match recorded(config, place) {
+        Ok((None, outdated)) if left.is_empty() && outdated.is_empty() => locks.forget(place),
+        Ok((Some(_), _)) if own => {
             if let Err(error) = locks.remember(place, state::journal_id(place).as_deref()) {
                 log::warn!(
                     "{error}: a litd with another state directory will not find what is left"
@@ -734,10 +748,11 @@ pub(crate) fn left_by(
     }
     if let Some(addresses) = list(uncrossed) {
         let cause = trouble.unwrap_or_else(|| "there was no time to write it".to_owned());
-        left.push(Leftover::Uncrossed {
+        left.push(Leftover::Unnoted {
             journal,
             addresses,
             cause,
+            locks: config.shell.locks(),
         });
     }
     Ok(left)
@@ -749,7 +764,8 @@ pub(crate) fn left_by(
 /// Something is.
 pub(crate) fn nothing_left(hub: &Shared, config: &Config) -> Result<(), DaemonError> {
     let place = &config.shell.state.directory;
-    // The start has removed what was out of date.
-    let mut store = store_in(place, &config.shell);
-    Leftovers(left_by(hub, place, &mut store, config)?).or_nothing()
+    let mut store = store_by_links(place, &config.shell);
+    let mut left = left_by(hub, place, &mut store, config)?;
+    left.extend(remove_outdated(config, place));
+    Leftovers(left).or_nothing()
 }

@@ -16,6 +16,7 @@ use crate::baseline::born;
 use crate::lock::{self, Locked};
 use crate::locks::{self, DeviceLocks};
 use crate::syncer::{PATIENCE, Synced, Syncer};
+use crate::undone;
 use litd_files as files;
 
 const JOURNAL: &str = "journal";
@@ -234,6 +235,8 @@ pub struct FileStore {
     links: Option<PathBuf>,
     /// Such devices, when the journal was loaded.
     outdated: BTreeSet<String>,
+    /// The devices, by the names of their locks' files, of which notes tell that what the file says is undone.
+    undone: BTreeSet<String>,
     syncer: Syncer,
     /// Whether the disk did not answer in time at the last sync.
     late: bool,
@@ -252,6 +255,7 @@ impl FileStore {
             locks: None,
             links: None,
             outdated: BTreeSet::new(),
+            undone: BTreeSet::new(),
             syncer: Syncer::new(PATIENCE),
             late: false,
         }
@@ -294,18 +298,39 @@ impl FileStore {
         }
     }
 
+    /// The directory of the locks, beside which notes are.
+    fn beside(&self) -> Option<&Path> {
+        let of_locks = self.locks.as_deref().map(DeviceLocks::directory);
+        self.links.as_deref().or(of_locks)
+    }
+
     /// Runs before a journal without devices is replaced by one with some, so that an older copy is not taken for
-    /// it later.
+    /// it later; and before one is replaced about which there are notes, which would count for what it says then.
     fn renew_id(&mut self) -> io::Result<()> {
-        if let Some(locks) = &self.locks {
-            locks.forget_id(&self.directory)?;
-        } else if self.id.is_some() {
-            return Ok(());
+        match (&self.locks, &self.links) {
+            (Some(locks), _) => locks.forget_id(&self.directory)?,
+            (None, Some(links)) if !self.undone.is_empty() => {
+                locks::forget_id(links, &self.directory)?;
+            }
+            _ if self.id.is_some() => return Ok(()),
+            _ => {}
         }
         // Without an id the journal is known by its place alone.
         let id = fs::read_to_string(RANDOM_ID).ok();
         self.id = id.map(|id| id.trim().to_owned());
         Ok(())
+    }
+
+    /// Removes the notes about the journal with this id, which has been replaced.
+    fn forget_notes(&mut self, id: Option<&str>) {
+        let Some((directory, id)) = self.beside().zip(id) else {
+            return;
+        };
+        match undone::forget(directory, id) {
+            Ok(()) => self.undone.clear(),
+            // Where it still has that id, it gets another before it names a device.
+            Err(error) => log::warn!("{error}"),
+        }
     }
 
     /// The journal's file for appending, if it is the one that was last written or read.
@@ -386,12 +411,17 @@ impl Store for FileStore {
         self.id = litd_core::journal::id(&bytes);
         self.journal = OnDisk::Idle;
         let recovered = litd_core::journal::read(&bytes);
-        self.outdated = match (&self.links, &recovered) {
+        let superseded = match (&self.links, &recovered) {
             (Some(links), Ok(Some(recovered))) => {
-                locks::outdated(links, recovered, &self.directory)
+                locks::superseded(links, recovered, &self.directory)
             }
             _ => BTreeSet::new(),
         };
+        self.outdated = superseded;
+        let notes = self.beside().zip(self.id.as_deref());
+        self.undone = notes.map_or_else(BTreeSet::new, |(directory, id)| {
+            undone::noted(directory, id)
+        });
         if !matches!(recovered, Ok(None)) {
             self.journal = OnDisk::Closed;
             // Where the file can't be written it can be read. From now on its removal is noticed.
@@ -408,7 +438,21 @@ impl Store for FileStore {
     }
 
     fn is_outdated(&self, address: &str) -> bool {
-        self.outdated.contains(address)
+        self.outdated.contains(address) || self.undone.contains(&locks::file_name(address))
+    }
+
+    fn outdate(&mut self, address: &str) -> io::Result<()> {
+        let noted = match (self.beside(), journal_id(&self.directory)) {
+            (Some(directory), Some(id)) => undone::note(directory, address, &id),
+            _ => Err(io::Error::other(
+                "the undo journal has no id that can be read",
+            )),
+        };
+        match &noted {
+            Ok(()) => drop(self.undone.insert(locks::file_name(address))),
+            Err(error) => log::warn!("that {address} is undone can't be noted: {error}"),
+        }
+        noted
     }
 
     fn journal_is_there(&mut self) -> bool {
@@ -450,7 +494,9 @@ impl Store for FileStore {
         }
         // An old file that comes back in its place must not be taken for it either.
         let is_anew = matches!(self.journal, OnDisk::Idle | OnDisk::Lost);
-        let renews = names && (self.id.is_none() || is_anew);
+        let is_noted = !self.undone.is_empty();
+        let renews = names && (self.id.is_none() || is_anew || is_noted);
+        let before = is_noted.then(|| journal_id(&self.directory)).flatten();
         if renews {
             self.renew_id()?;
         }
@@ -461,9 +507,9 @@ impl Store for FileStore {
         let file = match self.replace(JOURNAL, &whole) {
             Ok(file) => file,
             Err(error) => {
-                // The file may have been replaced all the same: its id and identity are unknown.
+                // The file may have been replaced all the same: its identity is unknown, and it says its id itself.
                 if renews {
-                    self.id = None;
+                    self.id = journal_id(&self.directory);
                 }
                 if let OnDisk::Open(_) = self.journal {
                     self.journal = OnDisk::Closed;
@@ -471,6 +517,7 @@ impl Store for FileStore {
                 return Err(error);
             }
         };
+        self.forget_notes(before.as_deref());
         if names {
             self.journal = OnDisk::Closed;
             self.journal = OnDisk::Open(Kept::new(file)?);

@@ -13,7 +13,7 @@ use litd_core::{HadLast, Store as _, adopt_conditions};
 
 use crate::config::Config;
 use crate::daemon::{DaemonError, store_by_links, store_in};
-use crate::locks::{self, DeviceLocks, is_same};
+use crate::locks::{self, DeviceLocks, Outdated, is_same};
 use crate::restore::{Leftover, Leftovers, outdated, owed};
 use crate::state::{self, FileStore, Lock};
 
@@ -65,7 +65,9 @@ pub(crate) fn take_over(
     }
     Leftovers(left).or_nothing()?;
     let outdated = outdated(config, directory);
-    if orphans.is_empty() && outdated.is_empty() {
+    // What is undone keeps nobody from starting: links to this journal, which are about to be made, change nothing
+    // about that, and it leaves the journal with the next write.
+    if orphans.is_empty() && outdated.superseded.is_empty() {
         return Ok(Vec::new());
     }
     let refused = |cause| DaemonError::Takeover {
@@ -262,28 +264,43 @@ fn damage(directory: &Path, recovered: &Recovered) -> Option<Leftover> {
 }
 
 /// Removes from the journal in a state directory what is out of date in it, as far as nobody uses that directory.
-/// Returns why it is still there.
-pub(crate) fn remove_outdated(config: &Config, place: &Path) -> Option<Leftover> {
+/// Returns what is still there, and why.
+pub(crate) fn remove_outdated(config: &Config, place: &Path) -> Vec<Leftover> {
     let _lock = match is_same(place, &config.shell.state.directory) {
         true => None,
-        false => Some(Lock::take_existing(place).ok()?),
+        false => match Lock::take_existing(place) {
+            Ok(lock) => Some(lock),
+            Err(_) => return Vec::new(),
+        },
     };
-    let addresses = outdated(config, place);
+    let outdated = outdated(config, place);
     // It would lose what can't be read in it.
-    if addresses.is_empty() || !state::keep_damaged(place) {
-        return None;
+    if outdated.is_empty() || !state::keep_damaged(place) {
+        return Vec::new();
     }
     match drop_outdated(config, place) {
         Ok(()) => {
-            tell_removed(place, &addresses);
-            None
+            tell_removed(place, &outdated);
+            Vec::new()
         }
-        Err(cause) => Some(Leftover::Outdated {
-            journal: state::journal(place),
-            addresses,
-            cause,
-        }),
+        Err(cause) => still_named(place, outdated, cause),
     }
+}
+
+/// What is out of date in the journal in a state directory, and could not be removed.
+fn still_named(place: &Path, outdated: Outdated, cause: JournalError) -> Vec<Leftover> {
+    let journal = state::journal(place);
+    let uncrossed = (!outdated.undone.is_empty()).then(|| Leftover::Uncrossed {
+        journal: journal.clone(),
+        addresses: outdated.undone.into_iter().collect(),
+        cause: cause.to_string(),
+    });
+    let superseded = (!outdated.superseded.is_empty()).then_some(Leftover::Outdated {
+        journal,
+        addresses: outdated.superseded.into_iter().collect(),
+        cause,
+    });
+    uncrossed.into_iter().chain(superseded).collect()
 }
 
 /// The same where the caller has that directory's lock.
@@ -294,13 +311,21 @@ fn drop_outdated(config: &Config, place: &Path) -> Result<(), JournalError> {
     journal.drop_superseded(&mut store)
 }
 
-fn tell_removed(place: &Path, outdated: &[String]) {
-    if !outdated.is_empty() {
+fn tell_removed(place: &Path, outdated: &Outdated) {
+    let list = |devices: &BTreeSet<String>| devices.iter().cloned().collect::<Vec<_>>().join(", ");
+    let journal = state::journal(place);
+    let journal = journal.display();
+    if !outdated.superseded.is_empty() {
         log::warn!(
-            "{}: the entries of {} were out of date, because a litd with another state directory had these devices \
-             since: they are removed",
-            state::journal(place).display(),
-            outdated.join(", ")
+            "{journal}: the entries of {} were out of date, because a litd with another state directory had these \
+             devices since: they are removed",
+            list(&outdated.superseded)
+        );
+    }
+    if !outdated.undone.is_empty() {
+        log::warn!(
+            "{journal}: the entries of {} were undone before, and could not be removed then: they are removed",
+            list(&outdated.undone)
         );
     }
 }

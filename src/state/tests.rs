@@ -243,6 +243,104 @@ fn what_another_litd_has_had_since_is_left_out_of_the_journal_and_removed_once_i
     drop(locks);
 }
 
+/// The devices that the journal in a state directory makes a litd undo.
+fn owed_in(state: &Path, links: &Path) -> Vec<String> {
+    let mut store = store_in(state).by_links(links.to_owned());
+    let (_, recovered) = Journal::open(&mut store, "boot").unwrap();
+    let addresses = recovered.map(|it| it.addresses());
+    addresses.into_iter().flatten().collect()
+}
+
+/// A journal can't be replaced, cpu0 is undone, and then the journal names it again. Whoever dies between, the undo of
+/// before does not count any more, and that of later does.
+#[test]
+fn of_what_is_undone_either_a_note_counts_or_what_the_journal_says_of_it_later() {
+    for has_locks in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        let (state, links) = (root.path().join("state"), root.path().join("devices"));
+        fs::create_dir(&state).unwrap();
+        drop(journal_of_two(&state));
+        let locks = DeviceLocks::take(&links, &state, ["cpu0", "cpu1"].into_iter()).unwrap();
+        let locks = Rc::new(locks);
+        locks
+            .remember(&state, journal_id(&state).as_deref())
+            .unwrap();
+        let store = || match has_locks {
+            true => store_in(&state).of(locks.clone()),
+            false => store_in(&state).by_links(links.clone()),
+        };
+        let obstacle = state.join("journal.new");
+        fs::create_dir(&obstacle).unwrap();
+        let before = journal_id(&state).unwrap();
+        let mut first = store();
+        Journal::open(&mut first, "boot").unwrap();
+        assert_eq!(owed_in(&state, &links), ["cpu0", "cpu1"]);
+        first.outdate("cpu0").unwrap();
+        assert!(first.is_outdated("cpu0") && !first.is_outdated("cpu1"));
+        assert_eq!(owed_in(&state, &links), ["cpu1"]);
+        let named = || read(&load_journal(&state).unwrap()).unwrap().unwrap();
+        assert_eq!(named().addresses().len(), 2);
+        let found = [Found {
+            address: "cpu0".to_owned(),
+            serial: None,
+            cap: Watts(390.0),
+        }];
+        let mut next = store();
+        let (mut journal, _) = Journal::open(&mut next, "boot").unwrap();
+        for _ in 0..2 {
+            // It dies before it has replaced the journal: links may have lost their ids by then.
+            journal.begin_all(&mut next, &found).unwrap_err();
+            assert_eq!(owed_in(&state, &links), ["cpu1"]);
+        }
+        fs::remove_dir(&obstacle).unwrap();
+        journal.begin_all(&mut next, &found).unwrap();
+        assert_eq!(owed_in(&state, &links), ["cpu0", "cpu1"]);
+        assert_ne!(journal_id(&state).unwrap(), before);
+        assert!(undone::noted(&links, &before).is_empty());
+        // As if it had died before it could remove the note.
+        undone::note(&links, "cpu0", &before).unwrap();
+        assert_eq!(owed_in(&state, &links), ["cpu0", "cpu1"]);
+        assert_eq!(named().entries[1].found, Watts(390.0));
+        // No link says that another journal ought to be there.
+        let ids = locks::remembered(&links).unwrap().into_iter();
+        let ids: Vec<_> = ids.filter_map(|it| it.id).collect();
+        assert!(
+            ids.iter().all(|id| *id == journal_id(&state).unwrap()),
+            "{ids:?}"
+        );
+    }
+}
+
+/// What was undone leaves the journal by a record at its end, and the note stays: the next records of the same device
+/// are in a journal with another id all the same.
+#[test]
+fn a_note_of_what_has_left_the_journal_is_not_about_what_comes_into_it() {
+    use litd_core::journal::Lock;
+    for is_opened_anew in [false, true] {
+        let root = tempfile::tempdir().unwrap();
+        let (state, links) = (root.path().join("state"), root.path().join("devices"));
+        fs::create_dir(&state).unwrap();
+        drop(journal_of_two(&state));
+        let open = || {
+            let mut store = store_in(&state).by_links(links.clone());
+            let (journal, _) = Journal::open(&mut store, "boot").unwrap();
+            (store, journal)
+        };
+        open().0.outdate("cpu0").unwrap();
+        let obstacle = state.join("journal.new");
+        fs::create_dir(&obstacle).unwrap();
+        let (mut store, mut journal) = open();
+        journal.drop_superseded(&mut store).unwrap();
+        fs::remove_dir(&obstacle).unwrap();
+        if is_opened_anew {
+            (store, journal) = open();
+        }
+        journal.lock_clocks(&mut store, "cpu0").unwrap();
+        journal.lock_became(&mut store, "cpu0", Lock::Done).unwrap();
+        assert_eq!(owed_in(&state, &links), ["cpu0", "cpu1"]);
+    }
+}
+
 #[test]
 fn a_journal_has_another_id_after_it_has_named_nothing() {
     let directory = tempfile::tempdir().unwrap();

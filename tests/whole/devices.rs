@@ -48,7 +48,7 @@ fn is_left_alone_and_mended(mut stand: Stand, mut job: Job, device: usize) {
     stand.resume();
     stand.play_into_steering(&mut job);
     assert_eq!(stand.not_ours(), []);
-    stand.stop();
+    stand.stop_after_failed_writes();
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_raised_gpu_that_refuses_keeps_no_other_from_the_cap_found() {
     stand.rig.hardware().heal(RAISED);
     stand.resume();
     stand.play_into_steering(&mut job);
-    stand.stop();
+    stand.stop_after_failed_writes();
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_driver_that_is_unloaded_and_loaded_again_costs_a_resume() {
     assert!(stand.is_back(), "{:?}", stand.held());
     stand.resume();
     stand.play_into_steering(&mut job);
-    stand.stop();
+    stand.stop_after_failed_writes();
 }
 
 #[test]

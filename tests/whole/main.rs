@@ -75,6 +75,7 @@ mod systemd;
 mod timing;
 mod tools;
 mod trial;
+mod undone;
 mod unjudged;
 mod unmanaged;
 mod users;

@@ -220,7 +220,7 @@ fn one_that_refuses_its_cap_is_closed_all_the_same() {
     assert!(stand.journaled().contains(&address));
     stand.rig.hardware().heal(REFUSES);
     // It is given back in the end.
-    stand.stop();
+    stand.stop_after_failed_writes();
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn a_kill_switch_does_not_keep_a_drained_gpu_open() {
     assert_eq!(stand.rig.ledger().len(), tried, "{}", stand.said());
     stand.rig.hardware().heal(REFUSES);
     fs::remove_file(&file).unwrap();
-    stand.stop();
+    stand.stop_after_failed_writes();
 }
 
 #[test]

@@ -418,6 +418,17 @@ impl Stand {
         assert_eq!(code, Some(0), "{}", self.said());
     }
 
+    /// The same half a minute or less after writes have failed: of the devices that they may still be done on litd says so,
+    /// and the journal names them.
+    pub fn stop_after_failed_writes(mut self) {
+        self.rig.ledger().permit_found();
+        let code = self.terminate();
+        let said = self.said();
+        let end = said.rfind("stopping: ").unwrap_or_default();
+        self.assert_clean_but_for_late(&said[end..]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+
     /// All caps are back, the journal is empty, no rule was broken.
     pub fn assert_clean(&self) {
         self.assert_back();

@@ -139,6 +139,7 @@ fn is_right(life: &Life) {
     assert_eq!(life.of("stopped"), "inactive success");
     assert_eq!(life.of("after_stop_caps"), life.of("found"));
     assert_eq!(life.of("after_stop_directory"), "755 root");
+    assert_eq!(life.of("after_hangup"), "running 1");
     assert_eq!(life.of("bad_configuration"), "failed 2 0");
     assert_eq!(life.of("after_bad_caps"), life.of("found"));
 }

@@ -508,6 +508,7 @@ impl<S: Store> Core<S> {
         self.note(Note::info(EventKind::Daemon, text));
         self.save_condition();
         self.forget_by_hand();
+        self.journal_what_may_come_back();
         self.devices.try_once_more();
         self.devices.try_refused(self.out.now());
         self.free_late_locks();

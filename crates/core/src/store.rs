@@ -40,10 +40,19 @@ pub trait Store {
         true
     }
 
-    /// Whether what the journal said of a device when it was loaded is out of date: another litd, with another store,
-    /// has had the device since. Nothing is undone by that.
+    /// Whether what the journal's file says of a device is out of date: another litd, with another store, has had the
+    /// device since, or it is undone ([`Store::outdate`]). Nothing is undone by that.
     fn is_outdated(&self, _address: &str) -> bool {
         false
+    }
+
+    /// Notes beside the journal, which can't be written, that what its file says of a device is undone. Whoever loads
+    /// it from then on finds that out of date, until the journal has been replaced.
+    ///
+    /// # Errors
+    /// This store has no other place, or that can't be written either.
+    fn outdate(&mut self, _address: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// The learned caps; empty if there are none.

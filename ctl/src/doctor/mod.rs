@@ -173,8 +173,9 @@ fn left_changed(config: &Config, daemon: &Daemon) -> Option<Notice> {
     let bytes = litd::state::load_journal(state).ok()?;
     let journal = litd_core::journal::read(&bytes).ok().flatten()?;
     let locks = config.shell.locks();
-    let outdated = litd::locks::outdated(&locks, &journal, state);
-    let journal = journal.without(&outdated)?;
+    let id = litd_core::journal::id(&bytes);
+    let outdated = litd::locks::outdated(&locks, &journal, state, id.as_deref());
+    let journal = journal.without(&outdated.all())?;
     let changed = journal.addresses();
     let holds = config.core.caps.on_exit == OnExit::Hold;
     let is_owed = !holds && !daemon.running && daemon.pid.is_none() && !changed.is_empty();

@@ -59,6 +59,21 @@ say stopped "$(show ActiveState) $(show Result)"
 say after_stop_caps "$(caps)"
 say after_stop_directory "$(stat --format='%a %U' /run/litd)"
 
+# A hang-up before the daemon holds signals, once.
+cat >/etc/systemd/system/litd.service.d/hangup.conf <<'DROPIN'
+[Service]
+ExecStart=
+ExecStart=/bin/sh -c 'test -e /run/litd/hung || { touch /run/litd/hung; kill -HUP $$$$; }; \
+  exec /usr/sbin/litd --config /etc/litd/litd.toml'
+DROPIN
+systemctl daemon-reload
+systemctl start litd.service 2>/dev/null
+until_true 30 has_restarted 1
+say after_hangup "$(show SubState) $(show NRestarts)"
+systemctl stop litd.service
+rm /etc/systemd/system/litd.service.d/hangup.conf
+systemctl daemon-reload
+
 # A configuration that can't be read.
 echo "bad = bad" >/etc/litd/litd.toml
 systemctl start litd.service 2>/dev/null

@@ -522,7 +522,7 @@ impl<S: Store> Core<S> {
         if !self.devices.get(device).is_some_and(free) || self.writer.lock(address).is_none() {
             return;
         }
-        let failed = self.writer.freed_clocks(address, &mut self.out);
+        let failed = self.writer.close_clocks(address, &mut self.out);
         if failed
             // If litd stops with the clocks unlocked and the journal can't be written, the next litd cleans it up.
             && !self.authority.is_stopping()

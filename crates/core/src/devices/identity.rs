@@ -116,7 +116,7 @@ impl<S: Store> Core<S> {
             unit.found = held;
         }
         self.devices.want_read(device);
-        self.writer.cross_out(address, &mut self.out);
+        self.writer.close(address, &mut self.out);
         let text = "the part was replaced: its present cap is the cap found from now on";
         self.note(Note::info(EventKind::Foreign, text).device(address));
     }

@@ -170,21 +170,33 @@ impl Landing {
         self.most.filter(|_| !self.is_over(now))
     }
 
-    /// Whether a cap other than the one found may still follow a reading asked for at that time. Once litd stops,
-    /// which it does since `stopping`, nobody waits for what a predecessor's journal merely has as its last write.
+    /// Whether a cap that has to be undone may still follow a reading asked for at that time. While litd goes on that
+    /// is one other than the cap found. Once it stops, which it does since `stopping`, the cap found is one as well: it
+    /// would replace what an administrator sets then. Nobody waits for what a predecessor's journal merely has as its
+    /// last write.
     pub fn may_follow(&self, asked: Nanos, stopping: Option<Nanos>) -> bool {
-        let is_wish = self.source == Source::Wish && stopping.is_some_and(|since| asked >= since);
-        self.is_away && !self.is_over(asked) && !is_wish
+        let is_stopping = stopping.is_some_and(|since| asked >= since);
+        let matters = match self.source {
+            Source::Wish => self.is_away && !is_stopping,
+            Source::Log | Source::Own => self.is_away || stopping.is_some(),
+        };
+        matters && !self.is_over(asked)
     }
 
     /// Whether a litd that stops leaves the device although a late write may follow: a predecessor's, or its own once
-    /// a stop may take no longer. Its entry stays in the journal then.
+    /// a stop may take no longer. One of the cap found is left at once: nothing would be undone meanwhile. The device's
+    /// entry stays in the journal then.
     pub fn is_left_behind(&self, is_stop_over: bool) -> bool {
         match self.source {
             Source::Wish => false,
             Source::Log => true,
-            Source::Own => is_stop_over,
+            Source::Own => is_stop_over || !self.is_away,
         }
+    }
+
+    /// Whether a write of this litd's has failed, and may still be done.
+    pub fn is_own(&self, now: Nanos) -> bool {
+        self.source == Source::Own && !self.is_over(now)
     }
 }
 
@@ -239,8 +251,11 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_restores_a_cap_is_waited_for_by_nobody() {
-        assert!(!own(700.0, false).may_follow(Nanos(0), None));
+    fn a_write_that_restores_a_cap_is_waited_for_by_nobody_and_keeps_its_entry_when_litd_stops() {
+        let back = own(700.0, false);
+        assert!(!back.may_follow(Nanos(0), None));
+        assert!(back.may_follow(Nanos(0), Some(Nanos(0))) && back.is_left_behind(false));
+        assert!(!back.may_follow(UNTIL, Some(Nanos(0))));
         let away = own(500.0, true);
         assert!(away.may_follow(Nanos(0), None) && !away.may_follow(UNTIL, None));
     }

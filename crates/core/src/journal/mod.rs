@@ -160,6 +160,15 @@ pub enum Lock {
     Late(Nanos),
 }
 
+/// What a journal says of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Its cap.
+    Cap,
+    /// Its clocks.
+    Clocks,
+}
+
 /// The undo that a journal asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recovered {
@@ -260,7 +269,7 @@ enum File {
     /// The file may end within a line.
     Torn,
     /// The file may end within a line, and may lack a device that is still held, or call one released that is not; or
-    /// it names devices that another litd has had since.
+    /// it names devices that another litd has had since, or that are undone.
     Lacking,
 }
 
@@ -287,8 +296,11 @@ pub struct Journal {
     written: bool,
     /// Devices of which the file has earlier caps that are forgotten here.
     outdated: BTreeSet<String>,
-    /// Devices that the file names although another litd has had them since: they are left out here.
+    /// Devices that the file names although another litd has had them since, or although they are undone: they are
+    /// left out here.
     superseded: BTreeSet<String>,
+    /// What is undone and could not be removed from the file, as long as the file names more of the same device.
+    undone: BTreeSet<(String, Part)>,
 }
 
 impl Journal {
@@ -331,6 +343,7 @@ impl Journal {
             written: false,
             outdated: BTreeSet::new(),
             superseded,
+            undone: BTreeSet::new(),
         };
         Ok((journal, recovered))
     }
@@ -377,7 +390,7 @@ impl Journal {
         Some(self.tidy(store))
     }
 
-    /// The devices that the file names although another litd has had them since.
+    /// The devices that the file names although another litd has had them since, or although they are undone.
     #[must_use]
     pub fn superseded(&self) -> &BTreeSet<String> {
         &self.superseded
@@ -544,6 +557,7 @@ impl Journal {
         for &(address, cap) in writes {
             let microwatts = checked(address, cap)?;
             let index = self.position(address)?;
+            self.undone.remove(&(address.to_owned(), Part::Cap));
             changes.push((index, microwatts.watts()));
             if self.outdated.contains(address)
                 && let Some(entry) = self.entries.get(index)
@@ -665,6 +679,26 @@ impl Journal {
         outcome
     }
 
+    /// A device's cap or clocks are undone for good, which could not be removed from the file. Once all is that the
+    /// file says of the device, the store notes it beside the file. Returns whether it has: the device has left the
+    /// journal then, whatever its file says.
+    pub(crate) fn outdate(&mut self, store: &mut impl Store, address: &str, part: Part) -> bool {
+        self.undone.insert((address.to_owned(), part));
+        let is_undone = |part| self.undone.contains(&(address.to_owned(), part));
+        let has_cap = self.position(address).is_ok();
+        let has_clocks = self.clocks.iter().any(|it| it.address == address);
+        let is_owed = has_cap && !is_undone(Part::Cap) || has_clocks && !is_undone(Part::Clocks);
+        if is_owed || store.outdate(address).is_err() {
+            return false;
+        }
+        self.entries.retain(|it| it.address != address);
+        self.clocks.retain(|it| it.address != address);
+        self.undone.retain(|(it, _)| it != address);
+        self.superseded.insert(address.to_owned());
+        self.file = File::Lacking;
+        true
+    }
+
     /// The devices whose clocks litd may have locked and has not unlocked.
     #[must_use]
     pub fn clocks(&self) -> &[Locked] {
@@ -685,7 +719,14 @@ impl Journal {
             address: address.to_owned(),
             lock: Lock::Asked,
         };
+        self.undone.remove(&(address.to_owned(), Part::Clocks));
         let is_said = self.clocks.contains(&locked);
+        let is_named = self.position(address).is_ok();
+        let is_named = is_named || self.clocks.iter().any(|it| it.address == address);
+        if !is_named && store.is_outdated(address) {
+            // What is appended to this file would be out of date as well.
+            self.file = File::Lacking;
+        }
         if is_said && self.file != File::Lacking {
             return Ok(());
         }
@@ -713,6 +754,7 @@ impl Journal {
         };
         known.lock = lock;
         let record = Record::locked(known);
+        self.undone.remove(&(address.to_owned(), Part::Clocks));
         self.tidy(store)?;
         self.append(store, &[record])
     }

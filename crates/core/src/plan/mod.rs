@@ -293,7 +293,8 @@ impl<'v> Draft<'v> {
                 Some(_) if unit.is_held_off() => {}
                 Some(_) if unit.is_ours() => {}
                 _ if unit.is_theirs() => self.leave(device, Why::Theirs),
-                Some(back) if unit.may_open(self.target(device)) && unit.undo.is_owed() => {
+                // What a budget would leave to it is no target of a device that may not be moved.
+                Some(back) if unit.may_open(Some(back)) && unit.undo.is_owed() => {
                     let is_free = self.view.set_budget.is_none() && unit.let_go().is_some();
                     let rises = if is_free {
                         Rises::Freely

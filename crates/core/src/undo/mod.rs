@@ -188,7 +188,7 @@ impl<S: Store> Core<S> {
                 match same && (fails || self.predecessor.has_hung()) {
                     true => self.journal_over(device, Some(entry.found), held),
                     false => {
-                        self.writer.cross_out(&address, &mut self.out);
+                        self.writer.close(&address, &mut self.out);
                     }
                 }
             }
@@ -252,6 +252,21 @@ impl<S: Store> Core<S> {
             .journal_late(device, wanted, &self.devices, &mut self.out);
         if fails {
             self.journal_failed(device, wanted);
+        }
+    }
+
+    /// Litd begins to stop. A device may have left the journal because it was back at its cap found, and a failed write
+    /// of that cap may still be done: from now on nobody else knows that it would not be an administrator's.
+    pub(crate) fn journal_what_may_come_back(&mut self) {
+        let now = self.now();
+        let may_come = |unit: &Unit| unit.landing.as_ref().is_some_and(|it| it.is_own(now));
+        let units = self.devices.iter();
+        // One that is released is not opened for that.
+        let units = units.filter(|(_, unit)| unit.is_ours() && may_come(unit));
+        let devices: Vec<usize> = units.map(|(device, _)| device).collect();
+        let found = self.writer.unrecorded(devices.into_iter(), &self.devices);
+        if !found.is_empty() {
+            self.writer.journal(&found, &[], &mut self.out);
         }
     }
 
@@ -444,7 +459,7 @@ impl<S: Store> Core<S> {
             .writer
             .entry(&address)
             .is_some_and(|it| it.ours.is_empty());
-        let is_out = self.writer.cross_out(&address, &mut self.out);
+        let is_out = self.writer.close(&address, &mut self.out);
         if let Some(unit) = self.devices.get_mut(device).filter(|_| is_out) {
             unit.standing.give_back();
         }

@@ -127,7 +127,7 @@ impl<S: Store> Core<S> {
             if !self.authority.is_off() && back > 0.0 && self.now() >= let_go.since + seconds(back)
             {
                 returning.push(device);
-            } else if self.now() >= let_go.since + TRIES && self.may_open(device) {
+            } else if self.now() >= let_go.since + TRIES && self.owes_cap(device) {
                 self.give_up_cap(device);
             }
         }
@@ -135,6 +135,19 @@ impl<S: Store> Core<S> {
             let text = format!("released {back} s ago: taken back");
             self.take_back_noted(&returning, &text);
         }
+    }
+
+    /// Whether litd still tries to restore a released device's cap, or has closed it without that because it holds what a
+    /// safe budget leaves to it.
+    fn owes_cap(&self, device: usize) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        let is_tried = unit.standing.let_go().is_some_and(|it| !it.given_up);
+        let is_back =
+            self.is_back_for_now(device, unit) || self.left_view(device, unit).is_left(None);
+        let is_short = self.writer.is_journaled(device) && !is_back;
+        self.may_open(device) || is_tried && is_short
     }
 
     /// While litd is off closed devices are not read: once a failed write can't be done any more, the device is

@@ -14,7 +14,7 @@ use litd_power::{Operation, PowerError};
 use litd_units::{Nanos, Watts};
 
 use crate::devices::Devices;
-use crate::journal::{Entry, Found, Journal, JournalError, Late, Lock, Locked, Recovered};
+use crate::journal::{Entry, Found, Journal, JournalError, Late, Lock, Locked, Part, Recovered};
 use crate::outbox::Outbox;
 use crate::record::Note;
 use crate::store::Store;
@@ -229,6 +229,12 @@ impl<S: Store> Writer<S> {
         !self.said(outcome, out)
     }
 
+    /// Removes a device from the journal: nothing of litd's is there, or can come. Where the journal can't be written,
+    /// that is noted beside it. Returns whether the device has left the journal.
+    pub fn close(&mut self, address: &str, out: &mut Outbox) -> bool {
+        self.cross_out(address, out) || self.journal.outdate(&mut self.store, address, Part::Cap)
+    }
+
     /// The entries of these devices are to leave the journal. Returns whether that is to be tried now: entries that
     /// could not be removed are tried again in the next round, or together with another device's.
     pub fn begins_to_cross_out(&mut self, devices: &[usize]) -> bool {
@@ -254,6 +260,12 @@ impl<S: Store> Writer<S> {
     pub fn freed_clocks(&mut self, address: &str, out: &mut Outbox) -> bool {
         let outcome = self.journal.freed_clocks(&mut self.store, address);
         self.said(outcome, out)
+    }
+
+    /// The same where no lock can follow: if the journal can't be written, that is noted beside it.
+    pub fn close_clocks(&mut self, address: &str, out: &mut Outbox) -> bool {
+        self.freed_clocks(address, out)
+            && !self.journal.outdate(&mut self.store, address, Part::Clocks)
     }
 
     /// Records the outcome of a lock of a device's clocks.
@@ -384,17 +396,19 @@ impl<S: Store> Writer<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::io;
 
     use super::*;
     use crate::event::Effect;
     use crate::store::{Appended, MemoryStore};
 
-    /// A disk that can be full.
+    /// A disk that can be full, and a place for notes beside it.
     #[derive(Debug, Default)]
     struct Disk {
         store: MemoryStore,
         is_full: bool,
+        undone: BTreeSet<String>,
     }
 
     impl Disk {
@@ -416,7 +430,18 @@ mod tests {
         }
 
         fn replace_journal(&mut self, bytes: &[u8]) -> io::Result<()> {
-            self.store()?.replace_journal(bytes)
+            self.store()?.replace_journal(bytes)?;
+            self.undone.clear();
+            Ok(())
+        }
+
+        fn is_outdated(&self, address: &str) -> bool {
+            self.undone.contains(address)
+        }
+
+        fn outdate(&mut self, address: &str) -> io::Result<()> {
+            self.undone.insert(address.to_owned());
+            Ok(())
         }
 
         fn load_learned(&mut self) -> io::Result<Vec<u8>> {
@@ -487,6 +512,50 @@ mod tests {
         assert!(writer.cross_out("a", &mut out));
         let (writer, _, _) = open(writer.store);
         assert!(writer.entries().is_empty());
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_let_out_is_closed_once_cap_and_clocks_are_undone() {
+        for clocks_first in [false, true] {
+            let (mut writer, _, mut out) = open(Disk::default());
+            intends(&mut writer, 600.0, &mut out);
+            assert!(!writer.lock_clocks("a", &mut out));
+            writer.store.is_full = true;
+            match clocks_first {
+                true => assert!(writer.close_clocks("a", &mut out)),
+                false => assert!(!writer.close("a", &mut out)),
+            }
+            // It could still come after a crash, so both are as they were.
+            assert!(writer.entry("a").is_some() && writer.lock("a").is_some());
+            match clocks_first {
+                true => assert!(writer.close("a", &mut out)),
+                false => assert!(!writer.close_clocks("a", &mut out)),
+            }
+            assert!(writer.entry("a").is_none() && writer.lock("a").is_none());
+            assert!(writer.journal_trouble().is_some());
+            let (mut writer, left, mut out) = open(writer.store);
+            assert!(left.recovered.is_none() && writer.entries().is_empty());
+            // Nothing is asked for that the next one would not know of.
+            assert!(writer.lock_clocks("a", &mut out));
+            writer.store.is_full = false;
+            assert!(!writer.lock_clocks("a", &mut out));
+            let (writer, _, _) = open(writer.store);
+            assert!(writer.entry("a").is_none() && writer.lock("a").is_some());
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_after_an_undo_is_not_closed_with_it() {
+        let (mut writer, _, mut out) = open(Disk::default());
+        intends(&mut writer, 600.0, &mut out);
+        assert!(!writer.lock_clocks("a", &mut out));
+        writer.store.is_full = true;
+        assert!(!writer.close("a", &mut out));
+        writer.store.is_full = false;
+        assert!(!intends(&mut writer, 500.0, &mut out));
+        writer.store.is_full = true;
+        assert!(writer.close_clocks("a", &mut out));
+        assert!(writer.entry("a").is_some());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A disk that fails.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::rc::Rc;
 
@@ -20,6 +21,8 @@ pub struct Faults {
     /// The journal is replaced, and that is said to have failed.
     pub replaced_is_told_failed: bool,
     pub audit: bool,
+    /// Notes can't be made either.
+    pub notes: bool,
     /// The room in the last block of the audit log; 0: unlimited.
     pub audit_room: usize,
     /// Likewise the journal's.
@@ -31,6 +34,8 @@ struct Platter {
     kept: MemoryStore,
     faults: Faults,
     gone: bool,
+    /// The devices of which notes beside the journal say that they are undone.
+    undone: BTreeSet<String>,
 }
 
 /// litd's files; they outlive the core.
@@ -123,12 +128,24 @@ impl Store for Disk {
         let mut platter = self.0.borrow_mut();
         unless(platter.faults.replace)?;
         platter.gone = false;
+        platter.undone.clear();
         platter.kept.replace_journal(bytes)?;
         unless(platter.faults.replaced_is_told_failed)
     }
 
     fn journal_is_there(&mut self) -> bool {
         !self.0.borrow().gone
+    }
+
+    fn is_outdated(&self, address: &str) -> bool {
+        self.0.borrow().undone.contains(address)
+    }
+
+    fn outdate(&mut self, address: &str) -> io::Result<()> {
+        let mut platter = self.0.borrow_mut();
+        unless(platter.faults.notes)?;
+        platter.undone.insert(address.to_owned());
+        Ok(())
     }
 
     fn load_learned(&mut self) -> io::Result<Vec<u8>> {

@@ -198,3 +198,78 @@ fn a_cap_by_hand_is_refused_while_the_disk_is_full() {
     assert!(node.stop());
     assert_eq!(node.caps(), [700.0, 300.0]);
 }
+
+/// gpu1 has its cap back, and its entry could not leave the journal. Whatever ends litd then, a cap that an
+/// administrator sets is his, also one that litd had set; and once the disk has room what litd sets anew is undone.
+#[test]
+fn what_is_undone_with_a_full_disk_is_undone_once() {
+    const GPU1: &str = "0000:02:00.0";
+    let restored: [fn(&mut Node); 2] = [
+        |node| {
+            node.kill();
+            assert!(node.restore());
+        },
+        |node| {
+            node.command(Command::SetBudget { watts: None }).unwrap();
+            node.pass(5.0);
+        },
+    ];
+    for restores in restored {
+        let mut node = Node::new(4);
+        node.pass(5.0);
+        node.command(budget(2000.0)).unwrap();
+        node.pass(10.0);
+        node.all_hold(500.0);
+        node.disk.fail(full());
+        restores(&mut node);
+        node.all_hold(700.0);
+        assert!(node.disk.journal_keeps().iter().any(|it| it == GPU1));
+        node.by_others(1, 500.0);
+        node.pass(5.0);
+        assert_eq!(node.gpus[1].cap, Watts(500.0), "{:?}", node.log);
+        node.kill();
+        for _ in 0..2 {
+            assert!(node.restore());
+            assert_eq!(node.gpus[1].cap, Watts(500.0), "{:?}", node.log);
+            node.disk.fail(Faults::default());
+        }
+        // A budget from before the crash is in force again.
+        node.start();
+        node.command(Command::SetBudget { watts: None }).unwrap();
+        node.pass(5.0);
+        assert_eq!(node.status().devices[1].found, Some(Watts(500.0)));
+        assert_eq!(node.gpus[1].cap, Watts(500.0), "{:?}", node.log);
+        assert_eq!(node.disk.journal_keeps(), [""; 0]);
+        // The journal names it again, with another cap found.
+        node.command(budget(1200.0)).unwrap();
+        node.pass(10.0);
+        node.holds_at_most(1200.0);
+        node.kill();
+        assert!(node.restore());
+        let held = [700.0, 500.0, 700.0, 700.0].map(Watts);
+        assert_eq!(
+            node.gpus.iter().map(|gpu| gpu.cap).collect::<Vec<_>>(),
+            held
+        );
+    }
+}
+
+/// Where nothing else says that it is undone either, litd undoes it in doubt.
+#[test]
+fn what_is_undone_with_a_full_disk_and_no_room_for_notes_is_undone_again() {
+    let mut node = Node::new(4);
+    node.pass(5.0);
+    node.command(budget(2000.0)).unwrap();
+    node.pass(10.0);
+    node.kill();
+    let notes = Faults {
+        notes: true,
+        ..full()
+    };
+    node.disk.fail(notes);
+    assert!(node.restore());
+    node.all_hold(700.0);
+    node.by_others(1, 500.0);
+    assert!(node.restore());
+    node.all_hold(700.0);
+}

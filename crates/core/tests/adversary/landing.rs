@@ -94,6 +94,64 @@ fn of_the_cap_that_was_found_before_somebody_changed_it() {
     assert_eq!(node.gpus[1].cap, Watts(400.0), "{:?}", node.log);
 }
 
+const GPU1: &str = "0000:02:00.0";
+
+/// `litd restore` has given back the cap found by its second write. The first one, which its driver called failed,
+/// would replace what an administrator sets then: the entry stays until it can't, and whoever runs it again before it
+/// lands saves his cap.
+#[test]
+fn of_the_cap_found_that_a_restore_has_given_back_by_another_write() {
+    for runs_again in [false, true] {
+        let mut node = Node::new(4);
+        node.pass(5.0);
+        node.command(budget(2000.0)).unwrap();
+        node.pass(10.0);
+        node.kill();
+        node.out_of_order = true;
+        node.gpus[1].writes = Writes::FailAndLand(12 * SECOND);
+        let late = node.restore_meanwhile(0.5, |node| node.gpus[1].writes = Writes::Taken);
+        assert_eq!(node.gpus[1].cap, Watts(700.0), "{:?}", node.log);
+        assert_eq!(late, [GPU1], "{:?}", node.log);
+        assert_eq!(node.disk.journal_keeps(), [GPU1]);
+        node.gpus[1].cap = Watts(400.0);
+        if runs_again {
+            assert_eq!(node.restore_meanwhile(0.0, |_| {}), [GPU1]);
+        }
+        node.pass(35.0);
+        assert!(node.has_landed(1), "{:?}", node.log);
+        assert!(node.restore());
+        let expected = if runs_again { 400.0 } else { 700.0 };
+        assert_eq!(node.gpus[1].cap, Watts(expected), "{:?}", node.log);
+        assert_eq!(node.disk.journal_keeps(), [""; 0]);
+    }
+}
+
+/// The same of a litd that is stopped in order after its second write: it does not wait, and its entry says so to `litd
+/// restore`, also where it had left the journal while litd ran.
+#[test]
+fn of_the_cap_found_that_litd_has_given_back_by_another_write_before_a_stop() {
+    for runs_on in [0.0, 5.0] {
+        let mut node = failed_write_back();
+        node.out_of_order = true;
+        node.gpus[1].writes = Writes::Taken;
+        node.pass(runs_on);
+        if runs_on > 0.0 {
+            assert_eq!(node.disk.journal_keeps(), [""; 0]);
+        }
+        let begins = node.now;
+        assert!(node.stops_and_keeps(&[GPU1]), "{:?}", node.log);
+        assert!(node.now < begins + 5 * SECOND, "{:?}", node.log);
+        assert_eq!(node.gpus[1].cap, Watts(700.0));
+        node.gpus[1].cap = Watts(400.0);
+        assert_eq!(node.restore_meanwhile(0.0, |_| {}), [GPU1]);
+        node.pass(35.0);
+        assert!(node.has_landed(1), "{:?}", node.log);
+        assert!(node.restore());
+        assert_eq!(node.gpus[1].cap, Watts(400.0), "{:?}", node.log);
+        assert_eq!(node.disk.journal_keeps(), [""; 0]);
+    }
+}
+
 /// A foreign cap is restored where a late write replaces it.
 #[test]
 fn on_top_of_somebody_elses_cap() {

@@ -69,7 +69,7 @@ fn released_without_room_off_holds() {
 #[test]
 fn released_without_room_stop_holds() {
     released_without_room(OnExit::Hold, |node| {
-        node.stop();
+        node.stops_at_once();
     });
 }
 
@@ -120,7 +120,7 @@ fn two_released_off_holds() {
 #[test]
 fn two_released_stop_holds() {
     two_released_without_room(OnExit::Hold, |node| {
-        node.stop();
+        node.stops_at_once();
     });
 }
 
@@ -191,6 +191,30 @@ fn off_holds_then_release_one() {
     node.command(release(4)).unwrap();
     node.pass(20.0);
     node.holds_at_most(2400.0);
+}
+
+/// The same, and litd is stopped. A GPU that is released by name gets its cap found where the safe budget has room for
+/// that beside the others' floors, and stays as it is where it has not.
+#[test]
+fn off_holds_then_release_one_then_stop() {
+    for (safe, has_room) in [(2400.0, true), (2000.0, false)] {
+        let mut node = held_at(safe, 8);
+        node.kill_switch(true);
+        node.pass(10.0);
+        node.command(release(3)).unwrap();
+        node.pass(20.0);
+        let expected = if has_room { 700.0 } else { safe / 8.0 };
+        assert_eq!(node.gpus[3].cap, Watts(expected), "{:?}", node.log);
+        let said = node.letting_go(Some("gpu3")).said;
+        assert_eq!(said.contains("it holds 250 W"), !has_room, "{said}");
+        node.stops_at_once();
+        assert_eq!(node.gpus[3].cap, Watts(expected), "{:?}", node.log);
+        assert_eq!(
+            node.disk.journal_keeps().len(),
+            if has_room { 7 } else { 8 }
+        );
+        node.holds_at_most(safe);
+    }
 }
 
 /// After a crash `litd restore` is to hold the safe budget, and gpu3's driver does not tell its range.

@@ -131,6 +131,19 @@ impl Node {
         self.until_stopped()
     }
 
+    /// Runs `litd restore`, and after so long something happens; returns the GPUs to which writes may still be done
+    /// when it has ended.
+    pub fn restore_meanwhile(&mut self, seconds: f64, happens: fn(&mut Self)) -> Vec<String> {
+        self.note("--- litd restore");
+        self.run(Core::restoring);
+        self.pass(seconds);
+        happens(self);
+        assert!(self.wait_for_the_stop(), "{:?}", self.log);
+        let late = self.may_land_on_exit();
+        self.gone();
+        late
+    }
+
     /// The same; returns the caps that nobody is known to have set.
     pub fn restore_unless_unclaimed(&mut self) -> Vec<Unclaimed> {
         self.run(Core::restoring);
