@@ -325,7 +325,10 @@ mod tests {
         let (condition, flaw) = load("{", "one");
         assert!(flaw.is_some() && condition.rivals.why_yielded().is_none());
         let (_, flaw) = load(&FILE.replace(":1,\"yielded", ":2,\"yielded"), "one");
-        assert_eq!(flaw.as_deref(), Some("version 2 is not known"));
+        assert_eq!(
+            flaw.as_deref(),
+            Some("its file is of version 2, which this litd does not know")
+        );
         assert_eq!(load("", "one").1, None);
     }
 

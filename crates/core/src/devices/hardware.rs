@@ -327,6 +327,22 @@ impl<S: Store> Core<S> {
         }
     }
 
+    /// Whether nobody can have set a cap: it is above the range that the driver told before cap and range contradicted
+    /// each other, and is none of those that litd has found or set there. It counts, as anything that the device could
+    /// hold, but the journal's entry stays: a cap that a driver in trouble tells for a while is no foreign one.
+    fn is_nobodys(&self, device: usize, cap: Watts) -> bool {
+        let Some(unit) = self.devices.get(device) else {
+            return false;
+        };
+        let range = &unit.device.range;
+        let last = range.last().filter(|_| range.unjudged().is_some());
+        let is_beyond = last.is_some_and(|last| cap > last.highest + last.resolution);
+        let entry = self.writer.entry(unit.address());
+        let is_foreign = entry.is_some_and(|entry| entry.undo(cap) == Undo::Foreign);
+        let known = self.writer.account().held(device);
+        is_beyond && is_foreign && !known.is_some_and(|known| known.is_same_cap(cap))
+    }
+
     /// A device has told a cap that can't be believed: that counts as a failed reading. Returns the error to
     /// report.
     fn misread(&mut self, device: usize, cause: String) -> Option<PowerError> {
@@ -353,9 +369,14 @@ impl<S: Store> Core<S> {
 
     fn has_read(&mut self, device: usize, asked: Nanos, reading: Reading) {
         self.note_brake(device, &reading);
+        let is_nobodys = self.is_nobodys(device, reading.cap);
         let Some(unit) = self.devices.get_mut(device) else {
             return;
         };
+        if is_nobodys {
+            unit.readings.unbelieved.hears_beyond(Some(reading.cap));
+            return self.read_impossible(device, reading.cap);
+        }
         if !unit.device.range.admits(reading.cap) {
             let belies = unit.device.range.is_belied_by(reading.cap);
             unit.readings

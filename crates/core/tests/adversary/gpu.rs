@@ -54,7 +54,7 @@ pub struct Gpu {
     /// Whether its driver has no persistence mode: closing it restores its default.
     pub forgets: bool,
     /// The cap that its driver tells instead of the real one.
-    says: Option<Watts>,
+    pub says: Option<Watts>,
 }
 
 /// GPUs that hold so much when litd starts.

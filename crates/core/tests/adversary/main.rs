@@ -28,6 +28,7 @@ mod landing;
 mod leaving;
 mod new_default;
 mod node;
+mod nonsense;
 mod opted_out;
 mod promised;
 mod recalled;
