@@ -225,13 +225,13 @@ fn a_job_without_a_hook_is_balanced_by_its_own_traces() {
     println!("SIMULATED: {rounds} traces; an iteration takes {after} instead of {before}");
     assert!(node.stand.moved() >= 3, "{:?}", node.stand.held());
     assert!(after.0 < 0.995 * before.0, "{after} instead of {before}");
-    let job = job(&node.stand).unwrap();
-    let measured = job.measured.unwrap();
+    let converged = job(&node.stand).unwrap();
+    let measured = converged.measured.unwrap();
     assert!(
         measured.starts_with("Kineto on demand, every 30 s; "),
         "{measured}"
     );
-    assert_eq!(job.ranks.len(), GPUS);
+    assert_eq!(converged.ranks.len(), GPUS);
     node.stand.assert_rules();
     // Its end gives all caps back.
     node.stand.rig.ledger().permit_found();
