@@ -100,7 +100,15 @@ fn in_words(stacks: &Stacks) -> String {
             true => "for all users",
             false => "for the users whose jobs it slowed down",
         };
-        let _ = writeln!(text, "off   {} ({whose}): {}", it.software, it.reason);
+        let teller = match &it.told_by {
+            Some(teller) => format!("{teller} says: "),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "off   {} ({whose}): {teller}{}",
+            it.software, it.reason
+        );
     }
     match text.is_empty() {
         true => "no profiler has results here yet\n".to_owned(),
@@ -129,6 +137,7 @@ mod tests {
         let off = OffStack {
             software: software.clone(),
             reason: "12 % slower".to_owned(),
+            told_by: Some("user 1001".to_owned()),
             for_all: false,
         };
         let stacks = Stacks {
@@ -140,7 +149,8 @@ mod tests {
             "good  torch 2.11.0, cuda 13.0, cupti 13.0.85 (for 1 user)\n\
              good  torch 2.11.0, cuda 13.0, cupti 13.0.85 (for 3 users)\n\
              good  torch 2.11.0, cuda 13.0, cupti 13.0.85 (for all users)\n\
-             off   torch 2.11.0, cuda 13.0, cupti 13.0.85 (for the users whose jobs it slowed down): 12 % slower\n"
+             off   torch 2.11.0, cuda 13.0, cupti 13.0.85 (for the users whose jobs it slowed down): \
+             user 1001 says: 12 % slower\n"
         );
     }
 }

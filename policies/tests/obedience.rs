@@ -2,8 +2,8 @@
 //! caps that could not be given back.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use litd_policies::{Cpu, Decision, Law, Limits, Plan, Policy, Sample, State, Why};
-use litd_units::{Millis, Watts};
+use litd_policies::{Config, Cpu, Decision, Law, Limits, Plan, Policy, Sample, State, Why};
+use litd_units::{Millis, Prices, Watts};
 
 use toy::{Toy, config};
 
@@ -87,6 +87,10 @@ fn power_that_follows_caps_or_that_nothing_limits_raises_no_doubt() {
 }
 
 fn slosh(law: Law) -> Toy {
+    slosh_with(config(law))
+}
+
+fn slosh_with(config: Config) -> Toy {
     let mut node = toy::node();
     let limits = Limits {
         floor: Watts(120.0),
@@ -95,7 +99,6 @@ fn slosh(law: Law) -> Toy {
     };
     let draw = Watts(150.0);
     node.cpus = vec![Cpu { limits, draw }];
-    let config = config(law);
     let plan = Plan::new(Policy::CpuSlosh, &node, &config.mitigation).unwrap();
     Toy::of(plan, config)
 }
@@ -117,6 +120,25 @@ fn cpu_slosh_gives_watts_back_that_buy_no_speed() {
         let gpus = |caps: &[Watts]| caps[..4].iter().copied().sum::<Watts>();
         assert!(gpus(&toy.held) <= gpus(&start));
         assert_ne!(toy.controller.state(), State::Rollback);
+    }
+}
+
+#[test]
+fn prices_take_the_place_of_that_guard_only_under_the_law_that_reads_them() {
+    for (law, guards) in [(Law::Paper, true), (Law::Model, false)] {
+        let mut config = config(law);
+        config.model.prices = Some(Prices {
+            energy_per_kwh: 0.14,
+            gpu_hour: 2.5,
+        });
+        let mut toy = slosh_with(config);
+        let said = run(&mut toy, 40, |sample, _| {
+            sample.iteration_time = Millis(600.0)
+        });
+        let gave = said
+            .iter()
+            .any(|d| matches!(d.why, Why::CostsEnergy { .. }));
+        assert_eq!(gave, guards, "{law}: {:?}", toy.held);
     }
 }
 

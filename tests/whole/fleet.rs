@@ -171,6 +171,35 @@ fn what_dps_does_not_grant_is_not_leased() {
     stand.stop();
 }
 
+/// Whatever DPS says, the program goes on to ask, and says what is wrong.
+#[test]
+fn an_answer_without_end_or_without_bottom_is_refused_by_name() {
+    let stand = safe();
+    let dps = Dps::new();
+    let program = dps.renews(&stand);
+    wait_for_budget(&stand, 5400.0);
+    let nested = "[".repeat(200_000) + &"]".repeat(200_000);
+    let policies = json!([{"ElementType": "GPU", "PowerLimit": {"Watts": 5300}}]);
+    for (answer, said) in [
+        (
+            nested,
+            "resource-group list --active: an answer that is nested too deeply",
+        ),
+        (
+            format!("[{}1]", "0, ".repeat(6_000_000)),
+            "resource-group list --active: an answer of more than 16 MiB",
+        ),
+    ] {
+        dps.put("groups", &answer);
+        dps.wait_until_it_says(said);
+    }
+    dps.policies(&policies);
+    dps.group("node001", json!({}));
+    wait_for_budget(&stand, 5300.0);
+    drop(program);
+    stand.stop();
+}
+
 #[test]
 fn a_kill_switch_is_stronger_than_a_fleet_controller() {
     let folder = tempfile::tempdir().unwrap();

@@ -335,6 +335,34 @@ fn a_reading_that_is_old_wrong_or_no_reading_is_none() {
     stand.stop();
 }
 
+/// A BMC whose figure has stood still since the node was idle.
+#[test]
+fn a_figure_below_what_the_devices_alone_draw_is_none_and_is_told_of() {
+    let mut stand = Stand::clocked(&quick("gpu-realloc"));
+    let mut bmc = Bmc::of(&stand);
+    // The first minute shows what the devices draw in one.
+    stand.pass(63.0);
+    let right = power(devices(&stand) + 600.0);
+    bmc.tells(&mut stand, 2, &right);
+    assert!(measured(&stand).power.is_some());
+    let frozen = power(devices(&stand) * 0.6);
+    let wrong = "the node's power is unknown: redfish reports";
+    for _ in 0..80 {
+        bmc.tells(&mut stand, 1, &frozen);
+        let told = measured(&stand);
+        assert_eq!(
+            (told.power, told.source.as_deref()),
+            (None, Some("redfish"))
+        );
+    }
+    assert!(stand.has_event(EventKind::Fault, wrong));
+    assert_eq!(measured(&stand).unsteered.readings, 2);
+    bmc.tells(&mut stand, 1, &right);
+    assert!(measured(&stand).power.is_some());
+    assert_eq!(measured(&stand).unsteered.readings, 3);
+    stand.stop();
+}
+
 /// The whole way: a BMC, the program that reads it, litd.
 #[test]
 fn from_the_bmc_to_the_caps_with_a_bmc_that_fails_in_between() {

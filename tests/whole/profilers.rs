@@ -155,6 +155,7 @@ fn twenty_samples_without_a_loss_make_a_profiler_good_over_a_restart_and_on_anot
     imported.off.push(OffStack {
         software: "torch 2.6.0, cuda 12.6, cupti 12.6.80".to_owned(),
         reason: "it hangs".to_owned(),
+        told_by: None,
         for_all: true,
     });
     stand.command(&Command::ImportStacks { stacks: imported });

@@ -36,6 +36,9 @@ pub struct OffStack {
     pub software: String,
     /// The reason, in words.
     pub reason: String,
+    /// The user or pod whose words they are; absent if they are an administrator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_by: Option<String>,
     /// Whether it is off for everybody, and not only for the users whose jobs it slowed down.
     #[serde(default)]
     pub for_all: bool,

@@ -130,7 +130,8 @@ pub struct NodeStatus {
 /// All GPUs of the node together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GpusStatus {
-    /// The most that all GPU caps may add up to.
+    /// The most that all GPU caps may add up to. Without a budget: the sum of the caps found, and what GPUs that are not
+    /// litd's to move hold beyond theirs.
     pub budget: Watts,
     /// The watts by which CPU sockets' limits have been lowered: GPU caps may add up to this much more
     /// (cpu-slosh).

@@ -62,6 +62,9 @@ impl<S: Store> Core<S> {
         let unrecorded = !allowed.is_empty() && self.audit_writes(&allowed);
         for (device, cap) in allowed {
             if !unrecorded || self.gives_back(device, cap) {
+                if let Some(job) = self.reason(device).job {
+                    self.moves_for(&job);
+                }
                 self.writer
                     .send(device, cap, &mut self.devices, &mut self.out);
                 continue;

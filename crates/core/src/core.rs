@@ -395,6 +395,7 @@ impl<S: Store> Core<S> {
         self.check_condition();
         self.condition.announced.forget_ended(self.now());
         self.check_settled();
+        self.check_moves();
         self.check_needs();
         self.expire_doubts();
         self.check_lease();

@@ -16,6 +16,9 @@ use crate::store::Store;
 /// The unit of a driver that has told none: all take whole watts.
 const WHOLE: Watts = Watts(1.0);
 
+/// For so long a step may wait for room before it is another device's turn.
+const SECOND: Nanos = Nanos(1_000_000_000);
+
 /// A device that is to rise.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Climb {
@@ -48,6 +51,8 @@ struct Step {
 pub(crate) struct Ramp {
     /// Watts that have not been used, of one second at most; `None`: rises were never bounded.
     bucket: Option<Bucket>,
+    /// When steps were dealt out last.
+    dealt: Option<Nanos>,
     /// The last step of each device that is on its way up.
     steps: BTreeMap<usize, Step>,
 }
@@ -61,20 +66,27 @@ impl Ramp {
         let unit = climbs.iter().map(|climb| climb.unit).reduce(Watts::max);
         // A driver takes whole units only.
         let full = per_second.max(unit.unwrap_or_default().0);
-        let bucket = match &self.bucket {
+        let mut bucket = match &self.bucket {
             Some(known) => known.becomes(per_second, full, now),
             None => Bucket::with_burst(per_second, full, now),
         };
+        // While a step waits for room, nothing is saved up besides: both would be made at once.
+        let waiting: Watts = climbs.iter().map(|climb| self.unused(climb)).sum();
+        let saved = bucket.level(now).min((full - waiting.0).max(0.0));
+        bucket.owe(bucket.level(now) - saved, now);
+        let has_waited = waiting > Watts::ZERO && self.dealt.is_none_or(|at| now >= at + SECOND);
         let ready: Vec<&Climb> = climbs.iter().filter(|climb| !climb.is_busy).collect();
         let unused: Watts = ready.iter().map(|climb| self.unused(climb)).sum();
         let room = (bucket.level(now) + unused.0).min(full);
         let rest: Watts = ready.iter().map(|climb| climb.target - climb.from).sum();
         // Bits of a second are lost in rounding.
-        let is_time = bucket.level(now) >= full * (1.0 - 1e-6) || rest.0 <= room;
+        let is_full = bucket.level(now) >= full * (1.0 - 1e-6);
+        let is_time = is_full || has_waited || rest.0 <= room;
         self.steps
             .retain(|device, _| climbs.iter().any(|it| it.device == *device));
         self.bucket = Some(bucket);
         if is_time {
+            self.dealt = Some(now);
             self.grant(ready, Watts(room), rest, now);
         }
         let aim = |climb: &Climb| {

@@ -63,7 +63,7 @@ impl<S: Store> Core<S> {
     fn gpus_status(&self) -> GpusStatus {
         let power = |(_, unit): (usize, &Unit)| self.fresh_reading(unit)?.power;
         GpusStatus {
-            budget: self.gpu_budget(),
+            budget: self.told_budget(),
             lent: self.lent(),
             caps: self.caps_on_gpus(),
             power: self.devices.gpus().map(power).sum(),

@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::devices::Unit;
 use crate::devices::range::Range;
 use crate::devices::standing::{Standing, Theirs};
+use crate::hooks::party::Party;
 use crate::job::Job;
 use crate::job::shares::Shares;
 use crate::plan::{
@@ -71,8 +72,18 @@ impl<S: Store> Core<S> {
     /// All jobs. None has clocks once litd leaves.
     fn job_views(&self, shares: &Shares) -> Vec<JobView> {
         let jobs = self.jobs.values().filter(|_| !self.authority.is_leaving());
+        let mut owners: Vec<Party> = Vec::new();
+        let mut number = |job: &Job| {
+            let owner = self.hooks.tenant_of(job).party();
+            let known = owners.iter().position(|it| *it == owner);
+            known.unwrap_or_else(|| {
+                owners.push(owner);
+                owners.len() - 1
+            })
+        };
         let view = |job: &Job| JobView {
             name: job.name.clone(),
+            owner: number(job),
             gpus: job.gpus().collect(),
             most: job.control.for_gpus().max(shares.of(job)),
         };

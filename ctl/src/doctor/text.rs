@@ -190,7 +190,11 @@ fn profilers(out: &mut String, report: &Report) -> fmt::Result {
             let whose = format!("in jobs of {} only", off.whose());
             indented(out, FACTS, PLAIN, &whose)?;
         }
-        indented(out, FACTS, PLAIN, &off.reason)?;
+        let reason = match off.words() {
+            (Some(teller), reason) => format!("{teller} says: {reason}"),
+            (None, reason) => reason,
+        };
+        indented(out, FACTS, PLAIN, &reason)?;
     }
     Ok(())
 }

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("litd")
 
+_LONGEST = 64 << 20
+"""No longer answer of a server is read, in bytes."""
+
 Schedule = list[tuple[str, int]]
 """One iteration of one rank in its order: what is computed, and the clock in MHz (0: any)."""
 
@@ -47,6 +50,8 @@ def read_plan(path: Path, stage: int) -> Schedule:
     """What a stage does in a plan contract, such as `litctl plan lookup --plan FILE` writes."""
     try:
         return plan_schedule(json.loads(path.read_text()), stage)
+    except RecursionError:
+        raise ValueError(f"{path}: it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -337,7 +342,12 @@ class Server:
         request = urllib.request.Request(self._url + path, data, headers)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return json.loads(answer.read() or "null"), answer.headers
+                text = answer.read(_LONGEST + 1)
+                if len(text) > _LONGEST:
+                    raise ValueError(f"{path}: an answer of more than {_LONGEST >> 20} MiB")
+                return json.loads(text or "null"), answer.headers
+        except RecursionError as error:
+            raise ValueError(f"{path}: an answer that is nested too deeply") from error
         except urllib.error.HTTPError as error:
             words = error.read().decode(errors="replace")[:500]
             raise ValueError(f"{path}: {error.code}: {words}") from error

@@ -283,7 +283,7 @@ class NodeRecord:
                 new.replace(self._file)
 
     def _read(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             record: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
             if record.pop("boot", None) == boot():
                 record.pop("stack", None)

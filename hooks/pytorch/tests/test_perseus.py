@@ -204,7 +204,9 @@ def test_clocks_reach_litd_and_begin_every_connection(tmp_path: Path) -> None:
 
 
 @contextmanager
-def planner(answers: dict[str, Any]) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
+def planner(
+    answers: dict[str, Any], *, raw: bool = False
+) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     asked: list[tuple[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -212,7 +214,7 @@ def planner(answers: dict[str, Any]) -> Iterator[tuple[str, list[tuple[str, Any]
             length = int(self.headers.get("Content-Length") or 0)
             asked.append((self.path, json.loads(self.rfile.read(length) or "null")))
             answer = answers.get(self.path.split("?")[0])
-            body = json.dumps(answer).encode()
+            body = (answer if raw and answer else json.dumps(answer)).encode()
             self.send_response(200 if answer is not None else 404)
             self.send_header("plan-version", "7")
             self.end_headers()
@@ -267,3 +269,16 @@ def test_a_job_brings_its_own_pipeline_and_profile() -> None:
         for stage in (0, 1)
     ]
     assert asked[3][0] == "/plan/job?pipeline=0&after=3"
+
+
+def test_an_answer_without_bottom_ends_no_thread_of_the_trainings(tmp_path: Path) -> None:
+    nested = "[" * 100_000 + "]" * 100_000
+    with (
+        planner({"/schedule/job": nested}, raw=True) as (url, _),
+        pytest.raises(ValueError, match="nested too deeply"),
+    ):
+        Server(url, "job").schedule(0)
+    file = tmp_path / "plan.json"
+    file.write_text(nested)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_plan(file, 0)

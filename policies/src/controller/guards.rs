@@ -100,8 +100,8 @@ impl Steered {
 
     /// cpu-slosh gives the GPUs more power for more speed. Where energy times time has become
     /// more than in warm-up the speed was not worth it: all have the caps of warm-up back, and the
-    /// law goes on with what they add up to. Prices, where there are any, say
-    /// better what speed is worth.
+    /// law goes on with what they add up to. Prices say better what speed is worth, but
+    /// only to a law that reads them.
     pub(super) fn give_back(
         &mut self,
         basis: &mut Basis,
@@ -109,8 +109,8 @@ impl Steered {
         gpus: &[GpuReading],
     ) -> Option<Decision> {
         let judged = basis.since().count();
-        let prices = &basis.config().model.prices;
-        let asked = basis.plan().policy() == Policy::CpuSlosh && prices.is_none();
+        let is_priced = self.law.reads_prices() && basis.config().model.prices.is_some();
+        let asked = basis.plan().policy() == Policy::CpuSlosh && !is_priced;
         if !asked || self.is_frugal || judged < FEWEST || judged > basis.judged_for() {
             return None;
         }

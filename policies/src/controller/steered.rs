@@ -56,6 +56,14 @@ pub(super) enum ByLaw {
     Model(Box<ByModel>),
 }
 
+impl ByLaw {
+    /// Whether the law weighs speed against energy by prices, where there are any. The paper's
+    /// law, also in place of a model that could not be made, does not.
+    pub fn reads_prices(&self) -> bool {
+        matches!(self, Self::Model(_))
+    }
+}
+
 /// A loop after warm-up.
 #[derive(Debug, Clone)]
 pub(super) struct Steered {

@@ -624,11 +624,12 @@ impl<S: Store> Core<S> {
     /// The lowest cap at which a device can hold its planned clocks, out of what it may hold now: a device that holds
     /// less already is not raised by this; only the law, or falling temperature, raises it. Where no loop moves its
     /// cap nothing above the cap found is kept. A job with missing ranks keeps nothing. Neither does one that opts
-    /// out: its GPU counts as an idle one.
+    /// out, or that rests: its GPU counts as an idle one.
     pub(crate) fn keeps(&self, device: usize, unit: &Unit) -> Watts {
         let own = unit.limits(&self.config.caps);
         let job = unit.usage.job().and_then(|name| self.jobs.get(name));
         let job = job.filter(|job| job.ranks.is_whole() && !unit.usage.has_opted_out());
+        let job = job.filter(|job| !self.rests(job));
         let Some(job) = job else { return own.floor };
         let held = self.writer.account().most_of(device).min(own.ceiling);
         let is_found = !matches!(job.trial.lab, None | Some(Lab::Balanced));

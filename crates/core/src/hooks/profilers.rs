@@ -37,6 +37,11 @@ const ENOUGH_SAMPLES: u32 = 20;
 /// How many of those who reported are named.
 const NAMED: usize = 8;
 
+/// What users are told in place of others' words.
+const HARM_TO_OWN: &str = "a job of this user has reported harm of this profiler on this node";
+const HARM_TO_OTHERS: &str = "jobs of others have reported harm of this profiler on this node";
+const HARM_ELSEWHERE: &str = "jobs on another node have reported harm of this profiler";
+
 /// The longest name of a stack, and the longest reason, in letters.
 const LONGEST: usize = 300;
 
@@ -45,8 +50,11 @@ const LONGEST: usize = 300;
 pub struct ProfilerOff {
     /// The stack: versions of torch, of CUDA or ROCm, and of the profiler's library.
     pub software: String,
-    /// The reason, in words, as a hook told it.
+    /// The reason, in the words of whoever reported it last, or of root. Nobody else's hook is told them.
     pub reason: String,
+    /// Whose words they are; `None` for an administrator's, and in a file of litd 0.1 or older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_by: Option<Tenant>,
     /// When that was, in seconds since 1970.
     pub unix_seconds: f64,
     /// The users whose jobs have reported harm, the latest last. In a file of litd 0.1 or older there are neither users
@@ -65,6 +73,37 @@ impl ProfilerOff {
         // Higher numbers may all belong to one user.
         let somebody = self.uids.iter().filter(|&&uid| Owners::is_somebody(uid));
         self.is_by_nobody() || self.uids.contains(&0) || somebody.count() >= ENOUGH
+    }
+
+    /// Whose words the reason is, where they are no administrator's and not root's: anybody can have his hook say
+    /// anything.
+    fn in_words_of(&self) -> Option<String> {
+        if self.is_by_nobody() || self.told_by == Some(Tenant::from(0)) || self.reason.is_empty() {
+            return None;
+        }
+        let known = self.told_by.as_ref().map(ToString::to_string);
+        Some(known.unwrap_or_else(|| self.whose()))
+    }
+
+    /// The reason, and whose words it is, as an administrator is told it.
+    #[must_use]
+    pub fn words(&self) -> (Option<String>, String) {
+        let reason = match self.reason.is_empty() {
+            true => HARM_TO_OTHERS.to_owned(),
+            false => self.reason.clone(),
+        };
+        (self.in_words_of(), reason)
+    }
+
+    /// The reason, as a hook of this user's is told it, which logs it in his job's log: in his own words or in an
+    /// administrator's, and else in litd's.
+    fn reason_for(&self, whose: &Tenant) -> String {
+        let is_shown = self.told_by.as_ref() == Some(whose) || self.in_words_of().is_none();
+        match self.is_told_by(whose) {
+            _ if is_shown && !self.reason.is_empty() => self.reason.clone(),
+            true => HARM_TO_OWN.to_owned(),
+            false => HARM_TO_OTHERS.to_owned(),
+        }
     }
 
     /// Whether it is off by an administrator's word alone.
@@ -98,11 +137,16 @@ impl ProfilerOff {
     }
 
     /// Adds a report, for as many users as [`KEPT`] and as many users in pods. Returns whether it is new.
-    fn tell(&mut self, whose: &Tenant) -> bool {
-        match whose.user() {
+    fn tell(&mut self, whose: &Tenant, reason: &str) -> bool {
+        let is_new = match whose.user() {
             Some(uid) => add_among(&mut self.uids, uid),
             None => add_among(&mut self.pods, whose.clone()),
+        };
+        if is_new && self.told_by != Some(Tenant::from(0)) {
+            self.reason = shortened(reason);
+            self.told_by = Some(whose.clone());
         }
+        is_new
     }
 }
 
@@ -141,6 +185,9 @@ impl Told for ProfilerOff {
     fn forget(&mut self, party: &Party) -> bool {
         self.uids.retain(|&uid| Tenant::from(uid).party() != *party);
         self.pods.retain(|pod| pod.party() != *party);
+        if self.told_by.as_ref().is_some_and(|it| it.party() == *party) {
+            (self.told_by, self.reason) = (None, String::new());
+        }
         self.is_by_nobody()
     }
 }
@@ -312,7 +359,7 @@ impl Profilers {
     /// The answer to a rank of this user's job.
     fn tell(&mut self, whose: &Tenant, software: &str, job: &str) -> (Profiling, String) {
         if let Some(off) = self.off_for(whose, software) {
-            return (Profiling::Off, off.reason.clone());
+            return (Profiling::Off, off.reason_for(whose));
         }
         let is_good = |good: &ProfilerGood| good.software == software && good.is_for(whose);
         if self.good.iter().any(is_good) {
@@ -364,7 +411,7 @@ impl Profilers {
             Some(at) => {
                 // Also where others have turned it off for everybody: their word may be dropped before his.
                 let off = self.off.get_mut(at)?;
-                if off.is_by_nobody() || !off.tell(whose) {
+                if off.is_by_nobody() || !off.tell(whose, reason) {
                     return None;
                 }
                 self.off.remove(at)
@@ -373,12 +420,13 @@ impl Profilers {
                 forget_oldest_of(&mut self.off, whose);
                 let mut off = ProfilerOff {
                     software: software.to_owned(),
-                    reason: shortened(reason),
+                    reason: String::new(),
+                    told_by: None,
                     unix_seconds,
                     uids: Vec::new(),
                     pods: Vec::new(),
                 };
-                off.tell(whose);
+                off.tell(whose, reason);
                 off
             }
         };
@@ -440,9 +488,14 @@ impl Profilers {
         for it in stacks.off.iter().filter(|it| it.for_all) {
             self.good.retain(|good| good.software != it.software);
             self.off.retain(|known| known.software != it.software);
+            let reason = match it.told_by {
+                Some(_) => HARM_ELSEWHERE,
+                None => it.reason.as_str(),
+            };
             self.off.push(ProfilerOff {
                 software: it.software.clone(),
-                reason: shortened(&it.reason),
+                reason: shortened(reason),
+                told_by: None,
                 unix_seconds,
                 uids: Vec::new(),
                 pods: Vec::new(),
@@ -479,10 +532,14 @@ impl Profilers {
             users: it.tenants.len(),
             for_all: it.imported,
         });
-        let off = self.off.iter().map(|it| OffStack {
-            software: it.software.clone(),
-            reason: it.reason.clone(),
-            for_all: it.is_for_all(),
+        let off = self.off.iter().map(|it| {
+            let (told_by, reason) = it.words();
+            OffStack {
+                software: it.software.clone(),
+                reason,
+                told_by,
+                for_all: it.is_for_all(),
+            }
         });
         Stacks {
             good: good.collect(),

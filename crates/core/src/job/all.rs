@@ -7,6 +7,7 @@ use litd_trial::Report;
 
 use crate::hooks::Hooks;
 use crate::job::Job;
+use crate::job::moves::Moves;
 use crate::learned::Learned;
 use crate::outbox::Outbox;
 use crate::record::Note;
@@ -22,6 +23,8 @@ pub(crate) struct Jobs {
     /// The report of the last trial.
     tried: Option<Report>,
     learned: Learned,
+    /// How often caps have moved for whose jobs.
+    moves: Moves,
 }
 
 impl Jobs {
@@ -90,6 +93,15 @@ impl Jobs {
             Some(party) => note.caused_by(Some(party)),
             None => note,
         }
+    }
+
+    /// How often caps have moved for whose jobs.
+    pub fn moves(&self) -> &Moves {
+        &self.moves
+    }
+
+    pub fn moves_mut(&mut self) -> &mut Moves {
+        &mut self.moves
     }
 
     /// What was learned from jobs of this node.

@@ -4,6 +4,7 @@ pub(crate) mod announced;
 pub(crate) mod elsewhere;
 pub(crate) mod hearing;
 pub(crate) mod lifecycle;
+pub(crate) mod moves;
 pub(crate) mod names;
 pub(crate) mod overhead;
 pub(crate) mod roster;

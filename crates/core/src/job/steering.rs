@@ -466,6 +466,7 @@ impl<S: Store> Core<S> {
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
         let harm = self.authority.harms().to(&self.hooks.tenant_of(job));
         harm.or_else(|| self.not_ours(job))
+            .or_else(|| self.why_it_rests(job))
     }
 
     fn not_ours(&self, job: &Job) -> Option<String> {

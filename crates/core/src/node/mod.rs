@@ -35,6 +35,10 @@ const STALE: Nanos = Nanos(30_000_000_000);
 /// How long a node's budget may wait for its reserve to be measured before a warning is logged.
 const UNBOUND: Nanos = Nanos(600_000_000_000);
 
+/// How long figures for the node's power may be less than its devices draw before a warning is logged: where load has
+/// just begun, a BMC's mean of a minute that comes a minute late is less for so long.
+const CONTRADICTED: Nanos = Nanos(150_000_000_000);
+
 /// The GPUs' budget follows the watts left to them at once when those shrink, and only after they have grown by
 /// this much: each change makes loops plan anew.
 const UP: Watts = Watts(200.0);
@@ -75,6 +79,8 @@ pub(crate) struct Node {
     pub supply: Supply,
     /// Since when a budget is set while the reserve is unknown, and whether that was logged.
     unbound: Option<(Nanos, bool)>,
+    /// Since when every figure for the node's power is less than its devices draw, and whether that was logged.
+    contradicted: Option<(Nanos, bool)>,
 }
 
 impl Node {
@@ -91,9 +97,19 @@ impl<S: Store> Core<S> {
         if reading.source.is_empty() {
             return;
         }
-        let reading = plausible(reading);
+        let mut reading = plausible(reading);
         let now = self.now();
         let (steering, may_draw) = (self.is_steering(), self.may_draw());
+        let node = &mut self.node;
+        node.limit.hear(&reading, now);
+        if let Some(power) = reading.power {
+            let heard = node.reserve.hears(power, may_draw, now);
+            if heard.is_err() {
+                // What can't be is shown to nobody, and is no peak.
+                reading.power = None;
+            }
+            self.judged_power(&reading.source, power, heard.err());
+        }
         let node = &mut self.node;
         let swings = match steering {
             true => &mut node.steered,
@@ -108,15 +124,29 @@ impl<S: Store> Core<S> {
                 swings.ramp.add(ramp);
             }
         }
-        if let Some(power) = reading.power {
-            node.reserve.hears(power, may_draw, now);
-        }
-        node.limit.hear(&reading, now);
         if let Some(why) = reading.alarm.clone() {
             node.supply.alarms(why, now);
         }
         node.last = Some((reading, now));
         self.check_node();
+    }
+
+    /// A figure for the node's power has come; `drawn`: the devices alone draw more, namely so much. Warns once if all
+    /// figures of a while are such.
+    fn judged_power(&mut self, source: &str, power: Watts, drawn: Option<Watts>) {
+        let now = self.now();
+        let before = self.node.contradicted;
+        let (since, told) = before.unwrap_or((now, false));
+        let tells = !told && now >= since + CONTRADICTED;
+        self.node.contradicted = drawn.map(|_| (since, told || tells));
+        if let Some(drawn) = drawn.filter(|_| tells) {
+            let text = format!(
+                "the node's power is unknown: {source} reports {power:.0} for the whole node, and its GPUs and CPU \
+                 sockets alone draw {drawn:.0}. Check which sensor litd-node-power reads, and whether its value still \
+                 changes"
+            );
+            self.note(Note::warning(EventKind::Fault, text));
+        }
     }
 
     /// The watts that the node's budget, or its BMC's limit, leaves to all GPUs together.

@@ -61,11 +61,13 @@ impl Reserve {
     }
 
     /// The node draws this power, and all devices may draw so much of it.
-    pub fn hears(&mut self, power: Watts, may_draw: Watts, now: Nanos) {
+    ///
+    /// # Errors
+    /// A node draws no less than its GPUs and CPUs alone, which draw so much: the reading is wrong, and tells of
+    /// nothing. While they draw less than a moment ago it may be right.
+    pub fn hears(&mut self, power: Watts, may_draw: Watts, now: Nanos) -> Result<(), Watts> {
         match self.drawn.most(now) {
-            // A node draws no less than its GPUs and CPUs alone: such a reading is wrong, and tells of nothing. While
-            // they draw less than a moment ago it may be right.
-            Some(most) if most.is_near && power < most.power => {}
+            Some(most) if most.is_near && power < most.power => return Err(most.power),
             Some(most) => {
                 let rest = (power - most.power).max(Watts::ZERO);
                 self.least.hear(rest);
@@ -78,6 +80,7 @@ impl Reserve {
                 self.first.hear((power - self.may_draw).max(Watts::ZERO));
             }
         }
+        Ok(())
     }
 
     /// An earlier litd of this boot saw that it is at least so much.
@@ -125,7 +128,8 @@ mod tests {
             assert_eq!(reserve.measured(), None, "{reading} readings");
             let now = reading * 5;
             draws(&mut reserve, 500.0, 5, now + 5);
-            reserve.hears(Watts(1800.0), Watts(1400.0), Nanos((now + 5) * SECOND));
+            let told = reserve.hears(Watts(1800.0), Watts(1400.0), Nanos((now + 5) * SECOND));
+            assert_eq!(told, Ok(()));
         }
         assert_eq!(reserve.measured(), Some(Watts(800.0)));
     }
@@ -137,7 +141,8 @@ mod tests {
         for reading in 0..120 {
             let now = reading * 5;
             draws(&mut reserve, 500.0, 5, now + 5);
-            reserve.hears(Watts(900.0), Watts(1400.0), Nanos((now + 5) * SECOND));
+            let told = reserve.hears(Watts(900.0), Watts(1400.0), Nanos((now + 5) * SECOND));
+            assert_eq!(told, Err(Watts(1000.0)));
         }
         assert_eq!((reserve.measured(), reserve.least()), (None, None));
     }
@@ -152,7 +157,8 @@ mod tests {
             let each = if reading % 6 == 0 { 500.0 } else { 100.0 };
             draws(&mut reserve, each, 5, now + 4);
             draws(&mut reserve, 100.0, 1, now + 5);
-            reserve.hears(Watts(1400.0), Watts(1400.0), Nanos((now + 5) * SECOND));
+            let told = reserve.hears(Watts(1400.0), Watts(1400.0), Nanos((now + 5) * SECOND));
+            assert_eq!(told, Ok(()));
         }
         assert_eq!(reserve.measured(), None);
         assert_eq!(reserve.least(), Some(Watts(400.0)));
@@ -161,11 +167,17 @@ mod tests {
     #[test]
     fn before_a_minute_is_known_devices_count_with_the_most_that_they_may_draw() {
         let mut reserve = Reserve::default();
-        reserve.hears(Watts(1800.0), Watts(1400.0), Nanos(0));
+        assert_eq!(
+            reserve.hears(Watts(1800.0), Watts(1400.0), Nanos(0)),
+            Ok(())
+        );
         assert_eq!(reserve.least(), None);
         // What they may draw by now is less: the figures may still be of before.
         for second in 1..4 {
-            reserve.hears(Watts(1800.0), Watts(1000.0), Nanos(second * SECOND));
+            assert_eq!(
+                reserve.hears(Watts(1800.0), Watts(1000.0), Nanos(second * SECOND)),
+                Ok(())
+            );
             assert_eq!(reserve.least(), Some(Watts(400.0)));
         }
     }
@@ -175,11 +187,17 @@ mod tests {
         let mut reserve = Reserve::default();
         reserve.recall(Some(Watts(600.0)));
         for _ in 0..2 {
-            reserve.hears(Watts(1800.0), Watts(1400.0), Nanos(0));
+            assert_eq!(
+                reserve.hears(Watts(1800.0), Watts(1400.0), Nanos(0)),
+                Ok(())
+            );
         }
         assert_eq!(reserve.least(), Some(Watts(600.0)));
         for _ in 0..2 {
-            reserve.hears(Watts(2300.0), Watts(1400.0), Nanos(0));
+            assert_eq!(
+                reserve.hears(Watts(2300.0), Watts(1400.0), Nanos(0)),
+                Ok(())
+            );
         }
         assert_eq!(reserve.least(), Some(Watts(900.0)));
         reserve.recall(None);

@@ -11,6 +11,9 @@ impl Draft<'_> {
     /// GPUs make room for GPUs, and CPU sockets only where their watts are lent anyway. Returns the watts that are left
     /// over.
     pub(super) fn make_room(&mut self) -> Watts {
+        if self.view.set_budget.is_none() {
+            return self.make_room_within_jobs();
+        }
         let lands = self.view.devices.iter().any(|unit| unit.late.is_some());
         if self.view.leaves() {
             // Caps that litd leaves behind lend no watts, and CPU sockets get theirs back, whatever GPUs hold.
@@ -37,21 +40,100 @@ impl Draft<'_> {
         over
     }
 
+    /// Without a budget nobody has asked for room: what a device holds beyond the cap found, by somebody else's hand or
+    /// because it was reset, is taken from no other. But what litd itself has moved is its own affair: the devices of a
+    /// job keep together within what the job has, while one of them fails to be lowered or doesn't obey any more. No
+    /// other GPU pays for that.
+    fn make_room_within_jobs(&mut self) -> Watts {
+        let view = self.view;
+        for demand in &view.demands {
+            let own = |device: usize| demand.devices.contains(&device);
+            let caps = demand.back.iter().chain(&demand.caps);
+            let asked: Watts = caps.map(|&(_, cap)| cap).sum();
+            let sockets = self
+                .devices()
+                .filter(|&(device, unit)| own(device) && !unit.is_gpu);
+            let lent: Watts = sockets.map(|(_, unit)| unit.part()).sum();
+            let all = asked.max(demand.share + lent);
+            self.squeeze(all, |device, _| own(device), |_| true);
+        }
+        for job in &view.jobs {
+            let own = |device: usize| job.gpus.contains(&device);
+            let is_stuck = |(device, unit): (usize, &DeviceView)| own(device) && unit.is_stuck();
+            if self.devices().any(is_stuck) {
+                self.squeeze(job.most, |device, _| own(device), |_| true);
+            }
+        }
+        self.budget = self.budget.max(self.unbound());
+        // All of what a job's devices don't hold of its share is the job's.
+        Watts(f64::INFINITY)
+    }
+
+    /// What all devices may hold together without a budget: each its own part, and what it holds beyond that where litd
+    /// can't change it and no other of its job makes room for it. Caps that are restored wait for no such device.
+    fn unbound(&self) -> Watts {
+        let mut left: Vec<Watts> = self
+            .devices()
+            .map(|(_, unit)| unit.without_budget())
+            .collect();
+        for job in &self.view.jobs {
+            let own = |device: &usize| job.gpus.contains(device);
+            let units = self.devices().filter(|(device, _)| own(device));
+            let units: Vec<(usize, &DeviceView)> = units.collect();
+            if !units.iter().any(|(_, unit)| unit.is_stuck()) {
+                continue;
+            }
+            let holds = units.iter().map(|&(device, unit)| {
+                let target = self.target(device);
+                let fixed = || unit.fixed_at(target).max(unit.account.counts);
+                unit.movable(self.view, target).unwrap_or_else(fixed)
+            });
+            let mut all = holds.sum::<Watts>().max(job.most);
+            for (device, _) in units {
+                if let Some(left) = left.get_mut(device) {
+                    *left = std::mem::take(&mut all);
+                }
+            }
+        }
+        left.into_iter().sum()
+    }
+
+    /// A user's GPUs make room for each other before anybody else's do, where one of them has failed or has a foreign
+    /// cap: he may have brought it to that (by hanging it again and again, for example).
+    fn owners_make_room(&mut self, moves: impl Fn(&DeviceView) -> bool) {
+        let view = self.view;
+        let mut owners: Vec<usize> = view.jobs.iter().map(|job| job.owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        for owner in owners {
+            let jobs = || view.jobs.iter().filter(|job| job.owner == owner);
+            let own = |device: usize| jobs().any(|job| job.gpus.contains(&device));
+            let is_out_of_hand = |(device, unit): (usize, &DeviceView)| {
+                own(device) && (unit.is_theirs() || unit.failed().is_some())
+            };
+            if self.devices().any(is_out_of_hand) {
+                let all = jobs().map(|job| job.most).sum();
+                self.squeeze(all, |device, _| own(device), &moves);
+            }
+        }
+    }
+
     fn squeeze_all(&mut self, moves: impl Fn(&DeviceView) -> bool) -> Watts {
+        self.owners_make_room(&moves);
         let gpus = (!self.view.sockets_lend).then(|| self.squeeze_gpus(&moves));
         let whole = to_the_microwatt(self.budget).unwrap_or(Watts::ZERO);
         // The budget is the GPUs': CPU sockets that lend nothing are not lowered for one that GPUs can't keep.
         let lends = self.view.sockets_lend;
         let all = self.squeeze(
             whole,
-            |_| true,
+            |_, _| true,
             |unit| (unit.is_gpu || lends) && moves(unit),
         );
         gpus.map_or(all, |gpus| gpus.min(all))
     }
 
     fn squeeze_gpus(&mut self, moves: impl Fn(&DeviceView) -> bool) -> Watts {
-        self.squeeze(self.view.managed_budget, |unit| unit.is_gpu, moves)
+        self.squeeze(self.view.managed_budget, |_, unit| unit.is_gpu, moves)
     }
 
     /// The budget of all devices together once litd has left. CPU sockets get their watts back even where GPUs
@@ -73,14 +155,17 @@ impl Draft<'_> {
     fn squeeze(
         &mut self,
         budget: Watts,
-        counts: impl Fn(&DeviceView) -> bool,
+        counts: impl Fn(usize, &DeviceView) -> bool,
         moves: impl Fn(&DeviceView) -> bool,
     ) -> Watts {
         let mut fixed = Watts::ZERO;
         let mut devices = Vec::new();
         let mut limits = Vec::new();
         let mut wanted = Vec::new();
-        for (device, unit) in self.devices().filter(|(_, unit)| counts(unit)) {
+        for (device, unit) in self
+            .devices()
+            .filter(|&(device, unit)| counts(device, unit))
+        {
             let target = self.target(device);
             match unit.movable(self.view, target) {
                 None => fixed += unit.fixed_at(target),

@@ -168,7 +168,14 @@ fn any_gpu() -> impl Strategy<Value = DeviceView> {
             late: Some(Watts(CEILING)),
             ..gpu(held)
         },
-        0 => theirs(held),
+        // Somebody has set more than was found, or less.
+        0 => DeviceView {
+            undo: UndoView {
+                back: Some(Watts(FLOOR + 100.0)),
+                ..theirs(held).undo
+            },
+            ..theirs(held)
+        },
         10 => overwritten(held),
         1 => faulty(held, false),
         2 => faulty(held, true),
@@ -204,11 +211,16 @@ fn any_view() -> impl Strategy<Value = View> {
         let ours =
             |&device: &usize| view.devices[device].is_ours() && view.devices[device].known.is_read;
         let devices: Vec<usize> = (0..count.min(ranks)).filter(ours).collect();
-        let part = |gpus: &[usize]| view.managed_budget * (gpus.len() as f64 / count as f64);
+        let part = |gpus: &[usize]| match budget {
+            Some(_) => view.managed_budget * (gpus.len() as f64 / count as f64),
+            None => gpus.iter().map(|&gpu| view.devices[gpu].came_with()).sum(),
+        };
         view.jobs = [devices.clone(), (count.min(ranks)..count).take(2).collect()]
             .into_iter()
-            .map(|gpus| JobView {
+            .enumerate()
+            .map(|(owner, gpus)| JobView {
                 name: "train".to_owned(),
+                owner,
                 most: part(&gpus),
                 gpus,
             })
@@ -342,7 +354,13 @@ proptest! {
                 Why::ByHand => aim.target.is_some() && aim.target == unit.undo.by_hand,
                 Why::Loop(job) | Why::Trial(job) => aim.target == wants(job),
                 Why::Room(Some(job)) => aim.target < wants(job),
-                Why::Share | Why::Room(None) => aim.target < unit.undo.base() && view.set_budget.is_some(),
+                Why::Share | Why::Room(None) => {
+                    let mut own = view.jobs.iter().filter(|job| job.gpus.contains(&device));
+                    let is_stuck = |gpu: &usize| view.devices[*gpu].is_stuck();
+                    let of_a_stuck = own.any(|job| job.gpus.iter().any(is_stuck));
+                    let is_asked = view.set_budget.is_some() || of_a_stuck;
+                    aim.target < unit.undo.base() && is_asked
+                }
                 Why::Clocks(job) => {
                     let is_kept = aim.target <= Some(unit.planned_floor);
                     is_kept && view.jobs[job].gpus.contains(&device)
@@ -427,6 +445,88 @@ fn what_litd_leaves_behind_is_the_safe_budget() {
     assert!(plan.aims.iter().all(|aim| aim.rises != Rises::Surely));
 }
 
+fn job(owner: usize, gpus: Vec<usize>, most: Watts) -> JobView {
+    JobView {
+        name: "train".to_owned(),
+        owner,
+        gpus,
+        most,
+    }
+}
+
+/// A GPU with a foreign cap above the one found, beside one of the same user's other job, and two of nobody's.
+fn beside_a_foreign_cap(budget: Option<f64>) -> (View, Vec<Option<Watts>>) {
+    let found = |found: f64, unit: DeviceView| DeviceView {
+        undo: UndoView {
+            back: Some(Watts(found)),
+            ..unit.undo
+        },
+        ..unit
+    };
+    let mut devices = vec![found(500.0, theirs(700.0))];
+    devices.extend([500.0; 3].map(|held| found(500.0, gpu(held))));
+    let mut view = view(Doing::Moving, budget, devices);
+    view.jobs = [0, 1].map(|gpu| job(7, vec![gpu], Watts(500.0))).to_vec();
+    let targets = plan(&view).aims.iter().map(|aim| aim.target).collect();
+    (view, targets)
+}
+
+/// What litd has moved is its own affair, and its job's.
+#[test]
+fn a_gpu_of_litds_that_does_not_obey_costs_its_own_job_what_it_holds_too_much() {
+    let stuck = DeviceView {
+        undo: UndoView {
+            back: Some(Watts(500.0)),
+            ..faulty(600.0, false).undo
+        },
+        ..faulty(600.0, false)
+    };
+    let plain = |held: f64| DeviceView {
+        undo: UndoView {
+            back: Some(Watts(500.0)),
+            ..gpu(held).undo
+        },
+        ..gpu(held)
+    };
+    let mut view = view(Doing::Moving, None, vec![stuck, plain(400.0), plain(500.0)]);
+    view.jobs = vec![
+        job(0, vec![0, 1], Watts(1000.0)),
+        job(0, vec![2], Watts(500.0)),
+    ];
+    let with = plan(&view);
+    let targets = with.aims.iter().skip(1).map(|aim| aim.target);
+    assert_eq!(
+        targets.collect::<Vec<_>>(),
+        [400.0, 500.0].map(|cap| Some(Watts(cap)))
+    );
+    assert_eq!(with.budget, Watts(1500.0));
+    // Once its job has ended it costs nobody anything.
+    view.jobs.remove(0);
+    let without = plan(&view);
+    assert_eq!(without.aims[1].target, Some(Watts(500.0)));
+    assert_eq!(without.budget, Watts(1600.0));
+}
+
+#[test]
+fn nobody_makes_room_without_a_budget_and_with_one_whoever_has_the_gpu_does_first() {
+    let watts = |each: [f64; 3]| -> Vec<Option<Watts>> {
+        let each = each.into_iter().map(|cap| Some(Watts(cap)));
+        [None].into_iter().chain(each).collect()
+    };
+    let (view, targets) = beside_a_foreign_cap(None);
+    assert_eq!(targets, watts([500.0; 3]));
+    // Nor does a cap that is restored wait for it.
+    assert_eq!(plan(&view).budget, Watts(2200.0));
+    assert_eq!(
+        beside_a_foreign_cap(Some(2000.0)).1,
+        watts([300.0, 500.0, 500.0])
+    );
+    assert_eq!(
+        beside_a_foreign_cap(Some(1800.0)).1,
+        watts([300.0, 400.0, 400.0])
+    );
+}
+
 /// Two GPUs of a job, a third of somebody else, and a foreign cap for which they pay.
 #[test]
 fn a_job_keeps_its_clocks_out_of_what_it_has_itself() {
@@ -439,8 +539,7 @@ fn a_job_keeps_its_clocks_out_of_what_it_has_itself() {
         let (gpus, most) = (vec![0, 1], Watts(1025.0));
         let caps = project(&[gpu(500.0).limits; 2], most, &[Watts(asks); 2]).unwrap();
         view.demands = vec![Demand::steered("train", gpus.clone(), most, &caps)];
-        let name = "train".to_owned();
-        view.jobs = vec![JobView { name, gpus, most }];
+        view.jobs = vec![job(0, gpus, most)];
         let plan = plan(&view);
         let is_kept = |aim: &&Aim| matches!(aim.why, Why::Clocks(0));
         let targets = plan.aims.iter().filter_map(|aim| Some(aim.target?.0));

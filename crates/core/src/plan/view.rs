@@ -284,6 +284,25 @@ impl DeviceView {
         self.known.range.unjudged().unwrap_or(cap)
     }
 
+    /// The watts that it takes of a node without a budget: its own part or, while it isn't litd's to move, what it may
+    /// hold if that is more. Others' caps are neither lowered for that, nor do they wait for it.
+    pub fn without_budget(&self) -> Watts {
+        let part = match self.is_gpu {
+            true => self.came_with(),
+            false => self.part(),
+        };
+        match self.is_ours() {
+            true => part,
+            false => part.max(self.account.counts),
+        }
+    }
+
+    /// Whether litd has moved it and can't now: what it holds beyond its part is litd's own doing.
+    pub fn is_stuck(&self) -> bool {
+        let is_litds = matches!(self.owner, Owner::Ours | Owner::Faulty(_));
+        is_litds && !self.is_ours() && self.undo.is_owed()
+    }
+
     pub fn is_ours(&self) -> bool {
         self.owner == Owner::Ours && self.known.is_judged
     }
@@ -455,6 +474,8 @@ impl Demand {
 pub(crate) struct JobView {
     /// The job's name.
     pub name: String,
+    /// Whose job it is: all jobs of a user, or of a pod, have one number.
+    pub owner: usize,
     /// The job's GPUs.
     pub gpus: Vec<usize>,
     /// The most that those may hold together: the job's share of the GPUs' budget, and what its CPU sockets lend.

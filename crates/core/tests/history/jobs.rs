@@ -198,7 +198,7 @@ impl World {
     }
 
     /// A job that opted out: what was there before it is put back, and nothing else is done, but
-    /// what a budget asks for, or a GPU that holds more than it was found with. A budget asks for as much of it as of
+    /// what a budget asks for. A budget asks for as much of it as of
     /// an idle GPU, and no other GPU has less for it: the second model compares nodes with and without opt-outs
     /// (adversary/opted_out.rs). Its cap never rises above the one found.
     pub fn check_spared(&mut self, device: usize, [cap, found]: [i64; 2], give_back: bool) {
@@ -207,7 +207,7 @@ impl World {
             let text = format!("device {device} goes to {cap} µW, and {found} µW was found");
             self.broke("15 opted out", text);
         }
-        let short = self.budget_set().is_some() || !self.is_calm() || self.is_above_found();
+        let short = self.budget_set().is_some() || !self.is_calm();
         if self.hw[device].spared.is_some() && !give_back && !short {
             self.broke("15 opted out", format!("device {device}"));
         }

@@ -341,6 +341,7 @@ impl World {
         if !by_hand {
             self.check_bounds(device, cap, found);
             self.check_socket(device, cap, found);
+            self.check_unpaid(device, cap, found);
             self.check_award(device, cap, found, &said);
             self.check_journal(device, cap, found);
             let back = if give_back { cap } else { found };

@@ -161,7 +161,8 @@ impl World {
             return;
         }
         // The effect of a failed write stays possible.
-        let late = hw.failed_at.is_some_and(|at| since <= at + LATE);
+        let failed = hw.failed_at.max(hw.not_done_at);
+        let late = failed.is_some_and(|at| since <= at + LATE);
         // So does what a predecessor has left.
         let late = late || self.epoch > 0 && since < self.started + LATE;
         let late = late || hw.lock_failed_at.is_some_and(|at| since <= at + LATE);

@@ -9,6 +9,7 @@ mod divided;
 mod events;
 mod extremes;
 mod leftover;
+mod moves;
 mod names;
 mod neighbours;
 mod node;

@@ -1,6 +1,7 @@
-//! What the planned clocks of one job cost the GPUs of others: nothing, whatever these make room for.
+//! What one user's jobs cost the GPUs of others: planned clocks nothing, whatever these make room for; caps that are
+//! not litd's to lower nothing without a budget, and with one his own GPUs first.
 
-use litd_api::Command;
+use litd_api::{Command, DeviceState};
 use litd_policies::Policy;
 use litd_proto::{FromHook, SetClock};
 use litd_units::{Hertz, Watts};
@@ -96,9 +97,10 @@ fn clocks_cost_no_neighbour_what_gpus_at_their_floors_can_not_give() {
     }
 }
 
-/// Without a budget the GPUs keep the sum of the caps found.
+/// Without a budget nobody has asked for room: no GPU is lowered because another has a foreign cap, whosever it is, and
+/// whether its job is steered, has opted out, or there is none.
 #[test]
-fn clocks_cost_no_neighbour_a_watt_without_a_budget() {
+fn nobody_pays_for_a_foreign_cap_without_a_budget() {
     let _beside = beside();
     let node = Rented {
         policy: Policy::GpuRealloc,
@@ -107,9 +109,63 @@ fn clocks_cost_no_neighbour_a_watt_without_a_budget() {
         found: vec![500.0; 5],
         jobs: vec![vec![0], vec![1], vec![4]],
     };
-    let pays = [452.0, 452.0, 452.0, 452.0, 690.0];
+    let pays = [500.0, 500.0, 500.0, 500.0, 690.0];
     for clocks in [[].as_slice(), &[0], &[1], &[0, 1]] {
         assert_eq!(node.beside_caps_by_hand(&[(4, 690.0)], clocks), pays);
+    }
+    let mut spared = node.node(&[]);
+    let opted_out = Command::BeginJob {
+        job: "slurm-7".to_owned(),
+        gpus: vec!["2".to_owned()],
+        opt_out: true,
+    };
+    spared.command(opted_out, &mut |reply| reply).unwrap();
+    spared.by_others(4, Watts(690.0));
+    spared.wait(20);
+    assert_eq!(node.caps(&spared), pays);
+    let told = spared.status();
+    assert_eq!(told.devices[4].state, DeviceState::Foreign);
+    // Nor is anything said to be exceeded.
+    assert_eq!(
+        (told.gpus.caps, told.gpus.budget),
+        (Watts(2690.0), Watts(2690.0))
+    );
+    // As soon as somebody sets a budget, all do.
+    let watts = Some(Watts(2500.0));
+    let set = spared.command(Command::SetBudget { watts }, &mut |reply| reply);
+    assert!(set.is_ok(), "{set:?}");
+    spared.wait(5);
+    assert_eq!(node.caps(&spared), [452.0, 452.0, 452.0, 452.0, 690.0]);
+}
+
+/// A GPU that its user hangs again and again keeps its default cap from the third reset on. Within a budget that costs
+/// his other GPUs first, and everybody else's only what these can't give.
+#[test]
+fn whoever_hangs_his_gpu_pays_for_that_first() {
+    let _beside = beside();
+    for (floor, pays) in [
+        (200.0, [300.0, 700.0, 500.0, 500.0]),
+        (400.0, [400.0, 700.0, 450.0, 450.0]),
+    ] {
+        let rented = Rented {
+            policy: Policy::Observe,
+            budget: Some(2000.0),
+            floor,
+            found: vec![700.0; 4],
+            jobs: vec![vec![0, 1], vec![2]],
+        };
+        let mut node = rented.node(&[]);
+        for _ in 0..3 {
+            node.by_others(1, Watts(700.0));
+            node.wait(10);
+        }
+        assert_eq!(node.status().devices[1].state, DeviceState::Foreign);
+        assert_eq!(rented.caps(&node), pays);
+        let device = Some("gpu1".to_owned());
+        let resumed = node.command(Command::Resume { device }, &mut |reply| reply);
+        assert!(resumed.is_ok(), "{resumed:?}");
+        node.wait(10);
+        assert_eq!(rented.caps(&node), [500.0; 4]);
     }
 }
 
@@ -209,6 +265,14 @@ proptest! {
         let _beside = beside();
         let without = rented.beside_caps_by_hand(&by_hand, &[]);
         let with = rented.beside_caps_by_hand(&by_hand, &clocks);
+        let is_alone = |gpu: usize| {
+            let job = rented.jobs.iter().find(|job| job.contains(&gpu));
+            job.is_none_or(|job| job.len() == 1)
+        };
+        for gpu in (0..with.len()).filter(|&gpu| rented.budget.is_none() && is_alone(gpu)) {
+            let is_set = by_hand.iter().any(|&(set, _)| set == gpu);
+            prop_assert!(is_set || with[gpu] >= rented.found[gpu], "gpu{gpu} pays: {with:?}");
+        }
         let has_clocks = |gpu: &usize| {
             let job = rented.jobs.iter().find(|job| job.contains(gpu));
             job.is_some_and(|job| job.iter().any(|gpu| clocks.contains(gpu)))

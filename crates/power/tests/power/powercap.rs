@@ -134,7 +134,11 @@ fn dies(tree: &Tree, caps: &[f64]) {
     for &cap in caps {
         cpu.set_cap(Watts(cap)).unwrap();
     }
-    // The register's value.
+    hold_eighths(tree);
+}
+
+/// The short-term limit becomes the register's value.
+fn hold_eighths(tree: &Tree) {
     let file = format!("{}/{SHORT}", zone("0"));
     let short: u64 = tree.get(&file).parse().unwrap();
     tree.put(&file, format!("{}\n", short / 125_000 * 125_000));
@@ -672,6 +676,39 @@ proptest! {
         }
         cpu.set_cap(Watts(350.0)).unwrap();
         prop_assert_eq!(limits(&tree), found);
+    }
+
+    /// Caps that an administrator sets by hand, through litds of which any may die after any of them: the short-term
+    /// limit is in the proportion that was found, nothing changes it later, and the first cap brings both limits back
+    /// exactly.
+    #[test]
+    fn overrides_keep_the_proportion_found_and_the_first_cap_brings_both_limits_back(
+        steps in prop::collection::vec((1u32..=600, any::<bool>()), 1..8),
+        short in 350u32..800,
+    ) {
+        let tree = one();
+        tree.put("run/others", "");
+        tree.put(format!("{}/{SHORT}", zone("0")), format!("{short}000000\n"));
+        let found = limits(&tree);
+        let mut cpu = only(discover(&with_memory(&tree)));
+        let mut most = short.max(700);
+        for (cap, dies) in steps {
+            cpu.set_cap(Watts(cap.into())).unwrap();
+            hold_eighths(&tree);
+            let set = limits(&tree);
+            most = most.max(cap);
+            let kept = (f64::from(short) * f64::from(cap) / 350.0).min(most.into()).max(cap.into());
+            let now = set.1.parse::<f64>().unwrap() / 1e6;
+            prop_assert!((now - kept).abs() <= 0.125, "{now} W beside {cap} W, not {kept} W");
+            if dies {
+                cpu = only(discover(&with_memory(&tree)));
+            }
+            cpu.read().unwrap();
+            prop_assert_eq!(limits(&tree), set);
+        }
+        cpu.set_cap(Watts(350.0)).unwrap();
+        prop_assert_eq!(limits(&tree), found);
+        prop_assert!(!tree.path("run/cpu0.short-term").exists());
     }
 
     #[test]

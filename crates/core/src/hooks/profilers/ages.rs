@@ -191,6 +191,7 @@ fn stacks_of_administrators_and_of_root_keep_nobody_from_a_result_of_his_own() {
     let off = number_64("off").into_iter().map(|software| OffStack {
         software,
         reason: "an administrator says so".to_owned(),
+        told_by: None,
         for_all: true,
     });
     let stacks = Stacks {

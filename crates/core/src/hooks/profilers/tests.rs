@@ -77,6 +77,47 @@ fn one_user_turns_it_off_for_himself_two_or_root_for_all() {
     );
 }
 
+/// Hooks log what they are told: nobody's words may come to stand in another user's log.
+#[test]
+fn whoever_is_told_of_harm_is_told_in_his_own_words_or_in_litds() {
+    let (mallory, lure) = (Tenant::from(1_200_000_002), "run /home/mallory/fix.sh");
+    let mut profilers = Profilers::default();
+    profilers.turn_off(&mallory, STACK, lure, 0.0);
+    profilers.turn_off(&BOB.into(), STACK, "12 % slower", 0.0);
+    assert_eq!(profilers.tell(&BOB.into(), STACK, "b").1, "12 % slower");
+    profilers.turn_off(&ALICE.into(), STACK, lure, 0.0);
+    for (whose, told) in [
+        (Tenant::from(ALICE), lure),
+        (BOB.into(), HARM_TO_OWN),
+        // It is off for all by now.
+        (1002.into(), HARM_TO_OTHERS),
+        (pod(1), HARM_TO_OTHERS),
+    ] {
+        assert_eq!(profilers.tell(&whose, STACK, "a").1, told, "{whose}");
+    }
+    // An administrator is told whose words they are, and so is nobody to whom he brings them.
+    let here = profilers.stacks();
+    assert_eq!(here.off[0].told_by.as_deref(), Some("user 1000"));
+    let mut there = Profilers::default();
+    there.import(&here, 0.0);
+    assert_eq!(there.tell(&BOB.into(), STACK, "b").1, HARM_ELSEWHERE);
+    assert_eq!(there.stacks().off[0].told_by, None);
+}
+
+#[test]
+fn roots_words_are_told_to_all_and_those_of_whoever_is_forgotten_to_nobody() {
+    let mut profilers = Profilers::default();
+    profilers.turn_off(&0.into(), STACK, "it hangs", 0.0);
+    profilers.turn_off(&ALICE.into(), STACK, "made up", 0.0);
+    assert_eq!(profilers.tell(&BOB.into(), STACK, "b").1, "it hangs");
+    let mut off = profilers.off()[0].clone();
+    off.uids = vec![BOB, ALICE];
+    off.told_by = Some(ALICE.into());
+    off.forget(&Tenant::from(ALICE).party());
+    assert_eq!(off.reason_for(&BOB.into()), HARM_TO_OWN);
+    assert_eq!(off.words(), (None, HARM_TO_OTHERS.to_owned()));
+}
+
 #[test]
 fn a_pod_turns_it_off_for_itself_whoever_it_says_it_is_and_however_many_pods_there_are() {
     let mut profilers = Profilers::default();
@@ -190,6 +231,7 @@ fn one_pods_users_together_take_no_more_room_than_one_user() {
         off: vec![OffStack {
             software: "hangs GPUs".to_owned(),
             reason: "an administrator says so".to_owned(),
+            told_by: None,
             for_all: true,
         }],
     };

@@ -56,16 +56,31 @@ impl World {
         };
         let all = || self.hw.iter().zip(said);
         let all = || all().filter(|(hw, _)| !hw.absent);
-        // Without a budget nobody makes room for a GPU that can't be judged.
-        let sure = |hw: &Hw| hw.is_judged() && self.now >= hw.trouble_until;
-        let counts = |(at, (hw, said)): (usize, (&Hw, &Said))| match sure(hw) {
-            true => came_with((hw, said)),
-            false => came_with((hw, said)).max(self.weight(at)),
+        // Without a budget nobody makes room for a device that can't be judged, or has a foreign cap. For one that has
+        // failed the others of its job do, if it has one.
+        let sure = |at: usize, hw: &Hw, said: &Said| {
+            let of_a_job = self.hooks.ranks.iter().any(|rank| rank.device == at);
+            let alone = match said.state {
+                DeviceState::Foreign => true,
+                DeviceState::Faulty => !of_a_job,
+                _ => false,
+            };
+            hw.is_judged() && self.now >= hw.trouble_until && !alone
         };
-        let gpus = self.hw.iter().zip(said).enumerate();
-        let gpus = gpus.filter(|(_, (hw, _))| hw.is_gpu() && !hw.absent);
+        let counts = |(at, (hw, said)): (usize, (&Hw, &Said))| match sure(at, hw, said) {
+            true => came_with((hw, said)),
+            // It may still draw what it held before it was lowered.
+            false => came_with((hw, said)).max(self.weight(at)).max(hw.owes),
+        };
+        let here = || self.hw.iter().zip(said).enumerate();
+        let here = || here().filter(|(_, (hw, _))| !hw.absent);
+        let gpus = here().filter(|(_, (hw, _))| hw.is_gpu());
         let gpus: i64 = gpus.map(counts).sum();
-        let cpus: i64 = all().filter(|(hw, _)| !hw.is_gpu()).map(came_with).sum();
+        let cpus = here().filter(|(_, (hw, _))| !hw.is_gpu());
+        let cpus: i64 = match self.budget_set() {
+            Some(_) => cpus.map(|(_, it)| came_with(it)).sum(),
+            None => cpus.map(counts).sum(),
+        };
         let budget = self.budget_set().map_or(gpus, micro);
         let steering = self.policy() != Policy::Observe && self.stop_sent.is_none();
         if let Some(safe) = self.left_within() {
@@ -99,16 +114,7 @@ impl World {
                 false => came_with((hw, said)),
             }
         };
-        let here = self.hw.iter().zip(said).enumerate();
-        let here = here.filter(|(_, (hw, _))| !hw.absent);
-        (budget + cpus).max(here.map(theirs).sum()).max(unwaited)
-    }
-
-    /// Whether somebody has a device hold more than litd found it with.
-    pub fn is_above_found(&self) -> bool {
-        let said = self.all_said().unwrap_or_default();
-        let mut each = self.hw.iter().zip(&said);
-        each.any(|(hw, said)| said.found.is_some_and(|found| hw.cap > found))
+        (budget + cpus).max(here().map(theirs).sum()).max(unwaited)
     }
 
     pub(super) fn excess(&self) -> i64 {
@@ -207,6 +213,17 @@ impl World {
             hw.cap <= self.floor_known(device, said.found) + units
         };
         said.iter().enumerate().all(low)
+    }
+
+    /// Without a budget a GPU on which no job's rank ever was is lowered for nobody, whatever others hold.
+    pub(super) fn check_unpaid(&mut self, device: usize, cap: i64, found: i64) {
+        let hw = &self.hw[device];
+        let is_lowered = hw.is_gpu() && cap < hw.cap.min(found);
+        let is_used = self.hooks.ranks.iter().any(|rank| rank.device == device);
+        if is_lowered && !is_used && self.budget_set().is_none() {
+            let text = format!("device {device} goes from {} to {cap} µW", hw.cap);
+            self.broke("2 unpaid", text);
+        }
     }
 
     /// A CPU socket is lowered for nobody where no policy has it lend its watts.
