@@ -111,6 +111,19 @@ fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
     assert_eq!(states, ["off", "usable", "usable", "off"]);
     assert!(said.contains("KINETO_USE_DAEMON=1"), "{said}");
     assert!(said.contains("steers by them only with"), "{said}");
+    // Pods meet litd in a directory in which nobody may replace another's socket.
+    let pods = tempfile::tempdir().unwrap();
+    let place = format!(
+        "kineto = true\nkineto_directory = \"{}\"",
+        pods.path().display()
+    );
+    for (mode, is_said) in [(0o777, true), (0o1777, false)] {
+        fs::set_permissions(pods.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let (_, said) = ways(&on.replace("kineto = true", &place));
+        // Wherever its lines end.
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(said.contains("; no pods: "), is_said, "{said}");
+    }
     let sampled = on.replace("kineto = true", "kineto = true\nkineto_samples = true");
     let (_, said) = ways(&sampled);
     assert!(said.contains("record their kernels every 60 s"), "{said}");
@@ -125,6 +138,13 @@ fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
     let (states, said) = ways(on);
     assert_eq!(states, ["off", "usable", "blocked", "off"]);
     assert!(said.contains("process 77 (dynolog)"), "{said}");
+    let through = on.replace(
+        "kineto = true",
+        "kineto = true\ndynolog = \"127.0.0.1:1778\"",
+    );
+    let (states, said) = ways(&through);
+    assert_eq!(states, ["off", "usable", "usable", "off"]);
+    assert!(said.contains("127.0.0.1:1778"), "{said}");
     // Rings: a directory that is fit, and one that is not.
     let rings = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
     for (mode, state, part) in [
