@@ -2,6 +2,7 @@
 
 use litd::attach;
 use litd::config::Config;
+use litd::ports;
 use litd_core::config::UseOfProfilers;
 use litd_core::profilers::ProfilerOff;
 use serde::Serialize;
@@ -115,12 +116,21 @@ fn kineto(config: &Config) -> Way {
             .to_owned(),
     };
     let (state, text) = match (set.kineto, set.dynolog, blocked) {
-        (true, Some(port), _) => (
-            State::Usable,
-            format!(
-                "`KINETO_USE_DAEMON=1` in a job's environment, through dynolog at {port}: {gives}"
-            ),
-        ),
+        (true, Some(port), _) => {
+            let how = "`KINETO_USE_DAEMON=1` in a job's environment, through dynolog";
+            match ports::listener(&config.shell.hardware.proc, port) {
+                Some(uid) => (
+                    State::Usable,
+                    format!("{how} (a process of user {uid} listens at {port}): {gives}"),
+                ),
+                None => (
+                    State::Blocked,
+                    format!(
+                        "nobody listens at {port} (attach.dynolog); once dynolog does, {how}: {gives}"
+                    ),
+                ),
+            }
+        }
         (_, _, Some(owner)) => (
             State::Blocked,
             format!(
