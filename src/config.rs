@@ -511,6 +511,14 @@ mod tests {
                 "[attach]\nkineto_every_seconds = 1",
                 "litd.toml:2: attach.kineto_every_seconds is 1;",
             ),
+            (
+                "[attach]\ndynolog = \"10.0.0.7:1778\"",
+                "litd.toml:2: attach.dynolog is 10.0.0.7:1778; it must be",
+            ),
+            (
+                "[attach]\ndynolog = \"1778\"",
+                "litd.toml:2: attach.dynolog: invalid socket address",
+            ),
             ("mode = \"on\"\n[caps\n", "litd.toml:2: "),
             (
                 "[caps]\ngpu_floor = 1\ngpu_floor = 2",

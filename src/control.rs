@@ -166,7 +166,7 @@ async fn trace(
     let Some(wishes) = hub.borrow().wishes() else {
         return problem(StatusCode::CONFLICT, Traceable::OFF.to_owned());
     };
-    let outcome = wishes.wish(&wish);
+    let outcome = wishes.wish(&wish).await;
     let said = match &outcome {
         Ok(wished) => {
             let pids = wished.traces.iter().map(|it| it.pid.to_string());

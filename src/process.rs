@@ -226,15 +226,24 @@ impl Processes {
     /// The id that a process has in its own namespace, by its status in procfs.
     #[must_use]
     pub fn own_id(&self, pid: u32) -> Option<i32> {
+        let ids = self.status(pid, "NSpid:")?;
+        ids.split_ascii_whitespace().last()?.parse().ok()
+    }
+
+    /// The user whose files a process makes (its effective one).
+    #[must_use]
+    pub fn user(&self, pid: u32) -> Option<u32> {
+        let ids = self.status(pid, "Uid:")?;
+        ids.split_ascii_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// A line of a process's status in procfs.
+    fn status(&self, pid: u32, name: &str) -> Option<String> {
         let status = fs::read(self.proc.join(pid.to_string()).join("status")).ok()?;
         // The process's own name is in the file, too, without line breaks in it.
         let mut lines = status.split(|&byte| byte == b'\n');
-        let ids = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
-        let last = std::str::from_utf8(ids)
-            .ok()?
-            .split_ascii_whitespace()
-            .last()?;
-        last.parse().ok()
+        let line = lines.find_map(|line| line.strip_prefix(name.as_bytes()))?;
+        String::from_utf8(line.to_vec()).ok()
     }
 
     /// The job that a scheduler has put the process with that id into, if it is the one that began then; `None`: it is

@@ -18,13 +18,25 @@ use crate::{Outcome, output};
 
 /// Record kernel traces of running processes, without changes to their scripts
 ///
-/// For processes of PyTorch 2.7 or later with KINETO_USE_DAEMON=1 in their environment, if litd has
-/// attach.kineto = true. Without PID or --job this lists the processes that can be traced. A process
-/// gets the request within 5 s, records, and writes a file; litctl moves the file into --into as
-/// trace_PID.json, or trace_rankN_PID.json if a launcher has set the rank. That takes 5 to 12 s, and
-/// more for long traces. While a process records, PyTorch also follows its operators, with --host or
-/// without, which slows the process down. `litctl analyze` reads the files. Root may do all of this.
-/// litd's admin group may request traces, but not move the files.
+/// Without PID or --job this lists the processes that can be traced, and the jobs without a hook that
+/// litd samples by itself: by such traces, or by the rings of its plugin for NCCL and RCCL. Only Kineto
+/// on demand, PyTorch's own on-demand client, records a trace; a ring is none.
+///
+/// Needs: PyTorch 2.7 or later, KINETO_USE_DAEMON=1 in the process's environment at its start, and
+/// attach.kineto = true in litd.toml. Where dynolog runs, attach.dynolog is its port, and processes are
+/// named by PID, because dynolog lists none. Root may do all of this; litd's admin group may request
+/// traces, but not move the files.
+///
+/// Takes 5 to 12 s, and more for long traces: a process gets the request within 5 s, records, and writes.
+///
+/// Costs: while a process records, PyTorch also follows its operators, with --host or without, which
+/// slows the process down; by how much, no real GPU has shown. The trace is in the process's memory until
+/// it is written.
+///
+/// Writes: the process writes litd-UUID_PID.json as its own user into /tmp as the process has it (or
+/// attach.traces of litd.toml). litctl moves that file into --into as trace_PID.json, or
+/// trace_rankN_PID.json if a launcher has set the rank, and removes the first. `litctl analyze` reads
+/// the files.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -130,6 +142,12 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
     for trouble in &traceable.troubles {
         text += &format!("{trouble}\n");
     }
+    if let Some(dynolog) = &traceable.dynolog {
+        text += &format!(
+            "dynolog at {dynolog} answers PyTorch's clients here, and litd asks it for traces; it lists no processes: name \
+             them, `litctl trace PID`\n"
+        );
+    }
     for process in &traceable.processes {
         let job = process.job.as_deref().unwrap_or("no job");
         let stage = match process.stage {
@@ -158,7 +176,7 @@ fn list(traceable: &Traceable, json: bool) -> Outcome {
              socket, and others may not be listed\n"
         );
     }
-    if traceable.processes.is_empty() {
+    if traceable.processes.is_empty() && traceable.dynolog.is_none() {
         text += "no process asks for traces: start them with KINETO_USE_DAEMON=1 in their environment (PyTorch 2.7 or \
                  later)\n";
     }

@@ -2,7 +2,7 @@
 //! plugin has noted of their collectives. The core treats
 //! them as hooks, so the same checks hold: the process has to use its GPU, and one rank of a GPU counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use litd_core::{Doubt, SessionId};
 use litd_proto::{Limits, ToHook};
@@ -37,6 +37,8 @@ pub struct Guests {
     guests: BTreeMap<SessionId, Guest>,
     /// The processes of hooks that are connected, which are nobody's guests.
     hooks: BTreeMap<SessionId, u32>,
+    /// Guests' processes that another way has found, too.
+    found: BTreeSet<u32>,
 }
 
 /// A process that is to be a guest.
@@ -66,7 +68,11 @@ impl Guests {
 
     /// Removes a guest. Returns whether it was one.
     pub fn remove(&mut self, id: SessionId) -> bool {
-        self.guests.remove(&id).is_some()
+        let guest = self.guests.remove(&id);
+        guest.is_some_and(|it| {
+            self.found.remove(&it.pid);
+            true
+        })
     }
 
     /// Takes a message for a guest. What it does not fetch is dropped, the oldest first: later messages say it all.
@@ -117,10 +123,17 @@ impl Guests {
         self.hooks.remove(&id);
     }
 
-    /// Whether a process is a guest already.
+    /// Another way has found a process. Returns the way in which the process is measured already, if it is a guest.
+    pub fn find(&mut self, pid: u32) -> Option<&'static str> {
+        let way = self.guests.values().find(|it| it.pid == pid)?.job.way;
+        self.found.insert(pid);
+        Some(way)
+    }
+
+    /// Whether another way has found a guest's process since it came, and would measure it.
     #[must_use]
-    pub fn has_guest(&self, pid: u32) -> bool {
-        self.guests.values().any(|it| it.pid == pid)
+    pub fn is_found(&self, pid: u32) -> bool {
+        self.found.contains(&pid)
     }
 
     /// Whether a process is connected as a hook.
@@ -146,7 +159,9 @@ mod tests {
         add(2, 72, "traces", 1);
         add(3, 73, "rings", 1);
         add(4, 74, "traces", 2);
-        assert!(guests.has_guest(73) && !guests.has_guest(75));
+        assert_eq!((guests.find(73), guests.find(75)), (Some("rings"), None));
+        assert!(guests.is_found(73) && !guests.is_found(75));
+        assert!(guests.remove(SessionId(3)) && !guests.is_found(73));
         let gone = guests.meet_hook(SessionId(9), 72);
         assert_eq!(gone, [SessionId(1), SessionId(2)]);
         assert_eq!(guests.meet_hook(SessionId(10), 75), []);

@@ -98,6 +98,20 @@ impl Environment {
         std::str::from_utf8(value).ok().filter(|it| !it.is_empty())
     }
 
+    /// Whether its PyTorch asks a daemon for configurations of traces: any value of the variable has it ask, even none.
+    #[must_use]
+    pub fn asks_for_traces(&self) -> bool {
+        let mut variables = self.0.split(|&byte| byte == 0);
+        variables.any(|it| it.starts_with(b"KINETO_USE_DAEMON="))
+    }
+
+    /// The number by which dynolog keeps the process: `SLURM_JOB_ID`, or 0.
+    #[must_use]
+    pub fn slurm_job(&self) -> i32 {
+        let job = self.get("SLURM_JOB_ID").and_then(|it| it.parse().ok());
+        job.unwrap_or(0)
+    }
+
     fn number(&self, name: &str) -> Option<u32> {
         self.get(name)?.parse().ok()
     }
@@ -190,6 +204,16 @@ mod tests {
         let srun = environment(&["SLURM_PROCID=3", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0"]);
         assert_eq!((srun.rank(), srun.place()), (Some(3), None));
         assert_eq!(srun.job(), "slurm-77.0");
+    }
+
+    #[test]
+    fn whoever_asks_a_daemon_is_told_by_the_variable_alone() {
+        assert!(environment(&["A=1", "KINETO_USE_DAEMON="]).asks_for_traces());
+        assert!(!environment(&["A=KINETO_USE_DAEMON=1"]).asks_for_traces());
+        assert_eq!(environment(&["SLURM_JOB_ID=77"]).slurm_job(), 77);
+        for none in ["SLURM_JOB_ID=7x", "SLURM_JOB_ID=99999999999", "A=1"] {
+            assert_eq!(environment(&[none]).slurm_job(), 0);
+        }
     }
 
     #[test]

@@ -5,21 +5,25 @@
 //! - `socket`: the sockets and their threads, which do nothing but answer;
 //! - `wishes`: traces on demand that an administrator requests (`litctl trace`);
 //! - `names`: which process holds the name `dynolog`, if litd can't have it;
+//! - `dynolog`, `through`: where dynolog answers the clients, requests to it for traces;
 //! - `sampler`: jobs without a hook that are observed and steered by such traces;
 //! - `rings`: those that are by arrivals at collectives, which litd's plugin for NCCL and RCCL notes;
 //! - `ranks`, `errands`: what both do to make ranks of processes without a hook; `guests`: these ranks;
-//! - `launcher`: the rank that a launcher has given a process.
+//! - `launcher`: the rank that a launcher has given a process; `looked`: what procfs tells of it.
 //!
 //! A request for a trace is put on a list (`Desk`), which the threads and the loop share.
 
+mod dynolog;
 mod errands;
 mod guests;
 mod launcher;
+mod looked;
 mod names;
 mod ranks;
 mod rings;
 mod sampler;
 mod socket;
+mod through;
 mod wishes;
 
 use std::fs;
@@ -42,6 +46,7 @@ use rings::Rings;
 pub use rings::Shown;
 use sampler::Sampler;
 use socket::Socket;
+use through::Through;
 pub use wishes::Wishes;
 
 /// The clients, as the threads and the loop share them.
@@ -69,6 +74,12 @@ pub fn rings_trouble(directory: &Path) -> Option<String> {
     rings::trouble(directory)
 }
 
+/// Why litd could make no socket for pods in this directory, in words; `None` if it could.
+#[must_use]
+pub fn directory_trouble(directory: &Path) -> Option<String> {
+    fit(directory).err()
+}
+
 /// The time at the desk. A rig's clock is not asked: clients wait in real time.
 fn now() -> Nanos {
     Clock::Kernel.now()
@@ -93,6 +104,7 @@ fn fit(directory: &Path) -> Result<(), String> {
 pub struct Attach {
     desks: Option<Desks>,
     sockets: Vec<Socket>,
+    through: Option<Through>,
     said: Vec<String>,
 }
 
@@ -108,8 +120,12 @@ impl Attach {
         let proc = &shell.hardware.proc;
         let owners = owners::read(&shell.ingest.subordinate_ids);
         let in_directory = directory.map(|directory| Socket::within(directory, proc, &owners));
+        let through = shell.attach.dynolog;
+        let through = through.map(|address| Through::new(address, proc, owners.clone()));
+        // The name is dynolog's then, be dynolog there already or not.
+        let by_name = through.is_none().then(|| Socket::by_name(proc, &owners));
         let (mut sockets, mut said) = (Vec::new(), Vec::new());
-        for outcome in [Some(Socket::by_name(proc, &owners)), in_directory] {
+        for outcome in [by_name, in_directory] {
             match outcome {
                 Some(Ok(socket)) => sockets.push(socket),
                 Some(Err(why)) => said.push(format!("no process is asked for traces there: {why}")),
@@ -119,6 +135,7 @@ impl Attach {
         Self {
             desks: Some(Desks::default()),
             sockets,
+            through,
             said,
         }
     }
@@ -144,7 +161,8 @@ impl Attach {
     pub fn wishes(&self, shell: &Shell) -> Option<Rc<Wishes>> {
         let desks = self.desks.clone()?;
         let folder = shell.attach.traces.clone();
-        Some(Rc::new(Wishes::new(desks, folder, self.said.clone())))
+        let (through, said) = (self.through.clone(), self.said.clone());
+        Some(Rc::new(Wishes::new(desks, through, folder, said)))
     }
 
     /// Samples jobs without a hook for ever, where the administrator has turned that on.

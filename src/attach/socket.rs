@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use litd_attach::{LONGEST, Looked, Outcome, Owner, Sender};
+use litd_attach::{LONGEST, Looked, Outcome, Sender};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc::sa_family_t;
@@ -27,7 +27,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-use super::{Desks, fit, names, now};
+use super::{Desks, fit, looked, names, now};
 use crate::passed;
 use crate::process::Processes;
 use litd_core::Owners;
@@ -131,8 +131,8 @@ impl Socket {
                 let owner = names::owner(proc, NAME);
                 let owner = owner.unwrap_or_else(|| "another process".to_owned());
                 Err(format!(
-                    "{owner} has the name @{NAME}: stop it and restart litd, or set attach.kineto = false and use \
-                     its own client"
+                    "{owner} has the name @{NAME}: stop it and restart litd; or, if it is dynolog, set attach.dynolog = \
+                     \"127.0.0.1:1778\", and litd asks it through its own port"
                 ))
             }
             Err(error) => Err(failed(error)),
@@ -274,23 +274,9 @@ impl Socket {
 
     /// Facts that procfs tells of a sender, if the process with its id is the one that sent.
     fn looked(&self, sender: Sender) -> Option<Looked> {
-        let (pid, processes) = (sender.pid, &self.processes);
-        let process = processes.sender(pid);
-        let own = processes.own_id(pid)?;
-        // A process that lives now lived while procfs was read: the job is told only then.
-        let home = processes.home(&process, pid);
-        let parent = processes.parent(pid)?;
-        process.doubt().is_none().then_some(())?;
-        Some(Looked {
-            own,
-            began: process.began()?,
-            owner: match home.as_ref().filter(|home| home.is_pod()) {
-                Some(pod) => Owner::Pod(pod.outermost().to_owned()),
-                None => Owner::User(self.owners.owner(sender.uid)),
-            },
-            job: home.map(|home| home.as_str().to_owned()),
-            parent,
-        })
+        let process = self.processes.sender(sender.pid);
+        let whose = (sender.pid, sender.uid);
+        looked::look(&self.processes, &self.owners, &process, whose)
     }
 
     /// Sends from the bound socket, and never waits.

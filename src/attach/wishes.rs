@@ -12,6 +12,7 @@ use litd_api::{
 use litd_attach::{Client, Counts, NoWish, Stage, Ticket, Trace, Window};
 
 use super::ranks::say_how;
+use super::through::Through;
 use super::{Desks, now};
 
 /// A file with a new random id at each reading.
@@ -28,6 +29,8 @@ const APART: u32 = 5;
 #[derive(Debug)]
 pub struct Wishes {
     desks: Desks,
+    /// Where dynolog answers the clients that know it by its name.
+    through: Option<Through>,
     /// Where processes write, as each one has it.
     folder: PathBuf,
     troubles: Vec<String>,
@@ -36,9 +39,15 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    pub(super) fn new(desks: Desks, folder: PathBuf, troubles: Vec<String>) -> Self {
+    pub(super) fn new(
+        desks: Desks,
+        through: Option<Through>,
+        folder: PathBuf,
+        troubles: Vec<String>,
+    ) -> Self {
         Self {
             desks,
+            through,
             folder,
             troubles,
             sampled: RefCell::default(),
@@ -50,6 +59,16 @@ impl Wishes {
         let mut desk = self.desks.desk();
         desk.forget_gone(now());
         desk.clients().cloned().collect()
+    }
+
+    /// The way through dynolog, if there is one.
+    pub(super) fn through(&self) -> Option<&Through> {
+        self.through.as_ref()
+    }
+
+    /// Whether a process asks litd itself.
+    pub(super) fn knows(&self, pid: u32) -> bool {
+        self.desks.desk().get(pid).is_some()
     }
 
     /// Wishes for a trace of one process.
@@ -94,6 +113,7 @@ impl Wishes {
             processes: desk.clients().map(process).collect(),
             datagrams: datagrams(desk.counts()),
             sampled: self.sampled.borrow().clone(),
+            dynolog: self.through.as_ref().map(|it| it.address().to_string()),
             rings: None,
         }
     }
@@ -102,7 +122,7 @@ impl Wishes {
     ///
     /// # Errors
     /// No process can; why, in words.
-    pub fn wish(&self, wish: &TraceWish) -> Result<WishedTraces, Problem> {
+    pub async fn wish(&self, wish: &TraceWish) -> Result<WishedTraces, Problem> {
         let problem = |error: String| Problem { error };
         let pids = self.meant(wish).map_err(problem)?;
         let window = Window {
@@ -111,7 +131,7 @@ impl Wishes {
             milliseconds: wish.milliseconds,
             start: None,
         };
-        let mut wished = WishedTraces::default();
+        let (mut wished, mut through) = (WishedTraces::default(), Vec::new());
         for pid in pids {
             let file = self.file().map_err(|error| problem(error.to_string()))?;
             let trace = Trace {
@@ -119,9 +139,21 @@ impl Wishes {
                 window,
                 host: wish.host,
             };
+            if self.through.is_some() && !self.knows(pid) {
+                through.push((pid, trace));
+                continue;
+            }
             match self.ask(pid, &trace) {
                 Ok(trace) => wished.traces.push(trace),
                 Err(why) => wished.refused.push(format!("process {pid}: {why}")),
+            }
+        }
+        if let Some(way) = self.through.as_ref().filter(|_| !through.is_empty()) {
+            for told in way.wish(through).await {
+                match told {
+                    Ok(trace) => wished.traces.push(trace),
+                    Err(why) => wished.refused.push(why),
+                }
             }
         }
         match wished.traces.is_empty() {
@@ -142,9 +174,15 @@ impl Wishes {
             let before = pids.len();
             pids.extend(desk.clients().filter(of).map(|it| it.sender.pid));
             if pids.len() == before {
-                return Err(format!(
-                    "no process of job {job} asks for traces: `litctl trace` lists those that do"
-                ));
+                return Err(match self.through {
+                    Some(_) => format!(
+                        "no process of job {job} asks litd for traces, and dynolog tells no jobs: name processes by \
+                         their ids"
+                    ),
+                    None => format!(
+                        "no process of job {job} asks for traces: `litctl trace` lists those that do"
+                    ),
+                });
             }
         }
         pids.sort_unstable();

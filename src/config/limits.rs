@@ -190,6 +190,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
     found.extend(half_a_price(config));
     found.extend(hold_without_budget(config));
     found.extend(samples_without_kineto(config));
+    found.extend(dynolog_elsewhere(config));
     found.extend(samples_too_seldom(config));
     found.extend(paths(config));
     found
@@ -236,6 +237,17 @@ fn samples_without_kineto(config: &Config) -> Option<Violation> {
         keys: vec!["attach.kineto_samples"],
         reason: "attach.kineto_samples = true needs attach.kineto = true: litd asks processes through that socket"
             .to_owned(),
+    })
+}
+
+fn dynolog_elsewhere(config: &Config) -> Option<Violation> {
+    let address = config.shell.attach.dynolog?;
+    // Traces are files of this node's processes.
+    (!address.ip().is_loopback()).then(|| Violation {
+        keys: vec!["attach.dynolog"],
+        reason: format!(
+            "attach.dynolog is {address}; it must be dynolog's port on this node, such as \"127.0.0.1:1778\""
+        ),
     })
 }
 

@@ -164,6 +164,9 @@ pub struct Attach {
     /// The directory of the same socket for jobs whose `KINETO_IPC_SOCKET_DIR` names it. Absent: there is only the
     /// abstract name, which ends at a network namespace.
     pub kineto_directory: Option<PathBuf>,
+    /// Where dynolog listens, if that daemon answers PyTorch's clients on this node: litd then leaves the abstract name
+    /// to it, and asks it for traces. Absent: litd answers them itself.
+    pub dynolog: Option<SocketAddr>,
     /// Where processes write their traces, as each one's own mount namespace has it.
     pub traces: PathBuf,
     /// Whether litd itself has processes without a hook record traces on demand, and observes and steers their jobs by
@@ -183,6 +186,7 @@ impl Default for Attach {
             kineto_samples: false,
             kineto_every_seconds: 60.0,
             kineto_directory: None,
+            dynolog: None,
             nccl_directory: None,
             // PyTorch's client writes nowhere else, unless KINETO_ONDEMAND_TRACE_DIR is set.
             traces: "/tmp".into(),

@@ -20,10 +20,15 @@ impl Hub {
         self.guests.get_or_insert_default();
     }
 
-    /// Whether a process is a rank already although it has no hook.
+    /// A way has found a process without a hook. Returns the way in which it is measured already, if it is a rank.
+    pub fn find_guest(&mut self, pid: u32) -> Option<&'static str> {
+        self.guests.as_mut()?.find(pid)
+    }
+
+    /// Whether another way would measure a process that is a rank without a hook.
     #[must_use]
-    pub fn has_guest(&self, pid: u32) -> bool {
-        self.guests.as_ref().is_some_and(|it| it.has_guest(pid))
+    pub fn is_guest_found(&self, pid: u32) -> bool {
+        self.guests.as_ref().is_some_and(|it| it.is_found(pid))
     }
 
     /// From now on answers show this state of rings.

@@ -1,5 +1,6 @@
 //! The Kubernetes manifests: what they ask for, and the daemon in a container that has just that.
 
+mod attach;
 mod manifest;
 mod page;
 mod pod;
@@ -78,10 +79,13 @@ fn the_api_would_take_the_manifests() {
         Manifest::nvidia(),
         Manifest::base().fleet(),
         Manifest::nvidia().fleet(),
+        Manifest::nvidia().attach(),
     ] {
         let (good, said) = check(manifest.objects());
         assert!(good, "{said}");
     }
+    let (good, said) = check(&manifest::read("attach/training.yaml"));
+    assert!(good, "{said}");
     let mut wrong = Manifest::base().of("DaemonSet").clone();
     wrong["spec"]["template"]["spec"]["hostPid"] = json!(true);
     assert!(!check(&[wrong]).0, "the check sees nothing");
@@ -118,6 +122,10 @@ fn kubectl_makes_of_them_what_these_tests_look_at() {
         (
             "resources: [kubernetes/nvidia]\ncomponents: [kubernetes/fleet]",
             Manifest::nvidia().fleet(),
+        ),
+        (
+            "resources: [kubernetes]\ncomponents: [kubernetes/attach, kubernetes/fleet]",
+            Manifest::base().attach().fleet(),
         ),
     ] {
         let Some(objects) = kustomized(kustomization) else {

@@ -19,6 +19,9 @@ pub struct Traceable {
     /// The jobs that litd itself samples by such traces (`attach.kineto_samples`), or would.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sampled: Vec<SampledJob>,
+    /// Where dynolog listens, if it answers the clients that know it by its name, and litd asks it (`attach.dynolog`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynolog: Option<String>,
     /// What is seen of rings of the plugin for NCCL and RCCL; absent where litd reads none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rings: Option<RingsSeen>,

@@ -2,6 +2,7 @@
 
 use litd::attach;
 use litd::config::Config;
+use litd::ports;
 use litd_core::config::UseOfProfilers;
 use litd_core::profilers::ProfilerOff;
 use serde::Serialize;
@@ -100,37 +101,60 @@ fn modules() -> Way {
 }
 
 fn kineto(config: &Config) -> Way {
-    let attach = &config.shell.attach;
+    let set = &config.shell.attach;
     let owner = attach::owner(&config.shell.hardware.proc);
     let is_litds = |owner: &String| owner.ends_with("(litd)");
     let blocked = owner.filter(|owner| !is_litds(owner));
-    let gives = match attach.kineto_samples {
+    let gives = match set.kineto_samples {
         true => format!(
             "jobs whose scripts know nothing of litd record their kernels every {:.0} s; litd observes and steers them by \
              that, which takes 5 to 12 s a trace; what recording costs no real GPU has shown",
-            attach.kineto_every_seconds
+            set.kineto_every_seconds
         ),
         false => "traces for `litctl analyze` of jobs whose scripts know nothing of litd; litd steers by them only with \
                   `attach.kineto_samples = true`"
             .to_owned(),
     };
-    let (state, text) = match (attach.kineto, blocked) {
-        (_, Some(owner)) => (
+    let (state, text) = match (set.kineto, set.dynolog, blocked) {
+        (true, Some(port), _) => {
+            let how = "`KINETO_USE_DAEMON=1` in a job's environment, through dynolog";
+            match ports::listener(&config.shell.hardware.proc, port) {
+                Some(uid) => (
+                    State::Usable,
+                    format!("{how} (a process of user {uid} listens at {port}): {gives}"),
+                ),
+                None => (
+                    State::Blocked,
+                    format!(
+                        "nobody listens at {port} (attach.dynolog); once dynolog does, {how}: {gives}"
+                    ),
+                ),
+            }
+        }
+        (_, _, Some(owner)) => (
             State::Blocked,
-            format!("{owner} has the name @dynolog, to which PyTorch's client turns: {gives}"),
+            format!(
+                "{owner} has the name @dynolog, to which PyTorch's client turns; if it is dynolog, \
+                 `attach.dynolog = \"127.0.0.1:1778\"` in litd.toml has litd ask it: {gives}"
+            ),
         ),
-        (false, None) => (
+        (false, _, None) => (
             State::Off,
             format!("`attach.kineto = true` in litd.toml, and a restart: {gives}"),
         ),
-        (true, None) => {
-            let then = match attach.kineto_samples {
+        (true, None, None) => {
+            let then = match set.kineto_samples {
                 true => "",
                 false => ", then `litctl trace`",
             };
             let how = format!("`KINETO_USE_DAEMON=1` in a job's environment{then}");
             (State::Usable, format!("{how}: {gives}"))
         }
+    };
+    let directory = set.kineto_directory.as_deref().filter(|_| set.kineto);
+    let text = match directory.and_then(attach::directory_trouble) {
+        Some(trouble) => format!("{text}; no pods: {trouble}"),
+        None => text,
     };
     Way {
         name: Name::KinetoOnDemand,

@@ -44,6 +44,14 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// The kernel's line of a user's process that listens at a port of this machine.
+fn listening(port: u16, uid: u32) -> String {
+    let host = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+    format!(
+        "   0: {host}:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 {uid} 0\n"
+    )
+}
+
 /// Any user may take the port while litd does not run, and answer for it.
 #[test]
 fn another_users_process_on_the_metrics_port_is_named() {
@@ -51,13 +59,8 @@ fn another_users_process_on_the_metrics_port_is_named() {
     let config = nothing(directory.path());
     let table = directory.path().join("proc/net/tcp");
     fs::create_dir_all(table.parent().unwrap()).unwrap();
-    let host = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
     let listens = |uid: u32| {
-        let line = format!(
-            "   0: {host}:{:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 {uid} 0\n",
-            9816
-        );
-        fs::write(&table, line).unwrap();
+        fs::write(&table, listening(9816, uid)).unwrap();
         text(&doctor(&config, &[]))
     };
     let said = listens(61_001);
@@ -111,6 +114,19 @@ fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
     assert_eq!(states, ["off", "usable", "usable", "off"]);
     assert!(said.contains("KINETO_USE_DAEMON=1"), "{said}");
     assert!(said.contains("steers by them only with"), "{said}");
+    // Pods meet litd in a directory in which nobody may replace another's socket.
+    let pods = tempfile::tempdir().unwrap();
+    let place = format!(
+        "kineto = true\nkineto_directory = \"{}\"",
+        pods.path().display()
+    );
+    for (mode, is_said) in [(0o777, true), (0o1777, false)] {
+        fs::set_permissions(pods.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let (_, said) = ways(&on.replace("kineto = true", &place));
+        // Wherever its lines end.
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(said.contains("; no pods: "), is_said, "{said}");
+    }
     let sampled = on.replace("kineto = true", "kineto = true\nkineto_samples = true");
     let (_, said) = ways(&sampled);
     assert!(said.contains("record their kernels every 60 s"), "{said}");
@@ -125,6 +141,17 @@ fn the_ways_to_measure_jobs_are_told_with_what_is_in_their_way() {
     let (states, said) = ways(on);
     assert_eq!(states, ["off", "usable", "blocked", "off"]);
     assert!(said.contains("process 77 (dynolog)"), "{said}");
+    let through = on.replace(
+        "kineto = true",
+        "kineto = true\ndynolog = \"127.0.0.1:1778\"",
+    );
+    let (states, said) = ways(&through);
+    assert_eq!(states, ["off", "usable", "blocked", "off"]);
+    assert!(said.contains("nobody listens at 127.0.0.1:1778"), "{said}");
+    fs::write(proc.join("net/tcp"), listening(1778, 61_001)).unwrap();
+    let (states, said) = ways(&through);
+    assert_eq!(states, ["off", "usable", "usable", "off"]);
+    assert!(said.contains("user 61001"), "{said}");
     // Rings: a directory that is fit, and one that is not.
     let rings = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
     for (mode, state, part) in [

@@ -151,6 +151,20 @@ fn the_processes_that_can_be_traced_are_listed() {
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }
+    // dynolog lists no processes, so none is missing.
+    let through = Daemon::new(|_| {
+        ok(&Traceable {
+            on: true,
+            dynolog: Some("127.0.0.1:1778".to_owned()),
+            ..Traceable::default()
+        })
+    });
+    let text = through.text(&["trace"]);
+    let line = "dynolog at 127.0.0.1:1778 answers PyTorch's clients here";
+    assert!(
+        text.contains(line) && !text.contains("no process asks"),
+        "{text}"
+    );
     let off = Daemon::new(|_| ok(&Traceable::default()));
     let (said, _) = off.refusal(&["trace"]);
     assert!(said.contains("attach.kineto = true"), "{said}");

@@ -31,9 +31,6 @@ const DOUBLINGS: u32 = 6;
 /// Why a job with a hook is measured in no other way: each rank is measured in one.
 const HOOKED: &str = "its processes have the hook, which shows more";
 
-/// The same of a job that another way has come to first.
-const GUEST: &str = "its processes are measured in another way without a hook already";
-
 /// The marks that the processes of a job have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -115,17 +112,15 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    fn for_good(why: &str) -> Self {
-        Self {
-            why: why.to_owned(),
-            may_come: false,
-        }
+    fn for_good(why: String) -> Self {
+        let may_come = false;
+        Self { why, may_come }
     }
 }
 
 /// The processes of a job that use one GPU each: at least two.
 pub(super) fn gathered(
-    hub: &Hub,
+    hub: &mut Hub,
     candidates: impl IntoIterator<Item = Candidate>,
 ) -> Result<Vec<Member>, Missing> {
     let (mut members, mut several) = (Vec::new(), None);
@@ -155,13 +150,13 @@ pub(super) fn gathered(
     })
 }
 
-/// Why a process is measured otherwise, if it is.
-fn taken(hub: &Hub, pid: u32) -> Option<&'static str> {
-    match (hub.has_hook(pid), hub.has_guest(pid)) {
-        (true, _) => Some(HOOKED),
-        (false, true) => Some(GUEST),
-        (false, false) => None,
+/// Why a process is measured otherwise, if it is: each rank counts once, in the way that has come to it first.
+fn taken(hub: &mut Hub, pid: u32) -> Option<String> {
+    if hub.has_hook(pid) {
+        return Some(HOOKED.to_owned());
     }
+    let way = hub.find_guest(pid)?;
+    Some(format!("its processes are measured by {way} already"))
 }
 
 /// A way to measure ranks without a hook.
@@ -241,7 +236,7 @@ pub(super) fn join(
     for member in &members {
         let pid = member.pid();
         if let Some(why) = taken(hub, pid) {
-            return Err(why.to_owned());
+            return Err(why);
         }
         let home = processes.home_since(pid, member.process.began);
         homes.push(home.ok_or_else(|| format!("process {pid} has ended"))?);

@@ -31,6 +31,7 @@ use tokio::time::sleep;
 
 use super::errands::{Errands, Out};
 use super::launcher::{Place, places};
+use super::looked::owner_of;
 use super::ranks::{
     Asked, Candidate, Key, Member, Sampled as _, Stage, Way, gathered, join, say_how, shown,
 };
@@ -301,13 +302,9 @@ impl Rings {
     /// The job of a ring's process.
     fn key(&self, ring: &Ring) -> Key {
         let (writer, uid) = (&ring.writer, ring.writer.process.uid);
-        let pod = writer.home.as_ref().filter(|home| home.is_pod());
         Key {
             uid,
-            owner: match pod {
-                Some(pod) => Owner::Pod(pod.outermost().to_owned()),
-                None => Owner::User(self.owners.owner(uid)),
-            },
+            owner: owner_of(writer.home.as_ref(), &self.owners, uid),
             home: writer.home.as_ref().map(|home| home.as_str().to_owned()),
             parent: writer.parent,
         }

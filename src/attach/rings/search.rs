@@ -191,8 +191,8 @@ impl Search {
                 continue;
             }
             // A ring that is known already is read as far as it is there.
-            let is_known = self.known.contains_key(&entry.id);
-            match entry.flaw(directory).filter(|_| !is_known) {
+            let is_new = !self.known.contains_key(&entry.id);
+            match is_new.then(|| entry.flaw(directory)).flatten() {
                 Some(why) => found.refused.push(entry.refused(why)),
                 None => whole.push(entry),
             }

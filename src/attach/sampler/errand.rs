@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use litd_attach::Client;
 use litd_files::{Beneath, NotTaken};
 use litd_proto::{Class, Kernels};
 use litd_traces::KernelClass;
@@ -14,6 +15,7 @@ use litd_units::Nanos;
 use crate::attach::errands::Out;
 use crate::attach::launcher::{Place, places};
 use crate::attach::ranks::{Measured, Sample};
+use crate::attach::through::Through;
 use crate::clock::since_1970;
 use crate::process::root;
 
@@ -49,18 +51,39 @@ pub(super) struct Wished {
 pub(super) enum Errand {
     /// The ranks that launchers have given these processes.
     Places(Vec<u32>),
+    /// Which of these processes ask dynolog.
+    Clients { through: Through, pids: Vec<u32> },
     /// The whole iterations in these files, in the order of the ranks.
     Traces {
         files: Vec<Wished>,
+        /// What dynolog is to be asked before, for those that ask it.
+        through: Vec<Request>,
         /// How long the files may take.
         patience: Duration,
     },
+}
+
+/// A trace that dynolog is to ask a process for.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub through: Through,
+    pub client: Client,
+    /// The trace's configuration.
+    pub text: String,
+}
+
+impl Request {
+    fn tell(&self) -> Result<(), String> {
+        let told = self.through.tell(&self.client, &self.text);
+        told.map_err(|why| format!("process {}: {why}", self.client.sender.pid))
+    }
 }
 
 /// The outcome of an errand.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Places(Vec<Option<Place>>),
+    Clients(Vec<Client>),
     Traces(Result<Sample, Failure>),
 }
 
@@ -85,9 +108,21 @@ impl From<String> for Failure {
 pub(super) fn run(proc: PathBuf, errand: Errand) -> impl FnOnce(&Out<Outcome>) + Send {
     move |out| match errand {
         Errand::Places(pids) => out.send(Outcome::Places(places(&proc, &pids))),
-        Errand::Traces { files, patience } => {
+        Errand::Clients { through, pids } => {
+            let clients = pids.iter().filter_map(|&pid| through.client(pid).ok());
+            out.send(Outcome::Clients(clients.collect()));
+        }
+        Errand::Traces {
+            files,
+            through,
+            patience,
+        } => {
             let mut traces = Traces::new(&proc, &files);
-            out.send(Outcome::Traces(traces.sample(patience)));
+            let told = through.iter().try_for_each(Request::tell);
+            let sample = told.map_err(Failure::from);
+            out.send(Outcome::Traces(
+                sample.and_then(|()| traces.sample(patience)),
+            ));
             traces.remove_late();
         }
     }
@@ -139,12 +174,15 @@ impl<'a> Traces<'a> {
         let mut read: Vec<Option<Demanded>> = self.files.iter().map(|_| None).collect();
         loop {
             for (at, file) in self.files.iter().enumerate() {
-                if let Some(place @ None) = read.get_mut(at)
-                    && let Some(trace) = self.read(file)?
-                {
-                    *place = Some(trace);
+                let Some(place @ None) = read.get_mut(at) else {
+                    continue;
+                };
+                let found = self.read(file);
+                // What was read is removed, be it a trace or not.
+                if !matches!(found, Ok(None)) {
                     self.is_done(at);
                 }
+                *place = found?;
             }
             match read.iter().position(Option::is_none) {
                 None => break,
@@ -426,6 +464,20 @@ mod tests {
             assert!(why.contains(told), "{why}");
             assert_eq!(files.left(), 0, "{why}");
         }
+    }
+
+    #[test]
+    fn after_an_error_the_other_files_are_removed_at_once() {
+        let files = Files::new();
+        files.write(0, "no trace");
+        files.write(1, &trace(0));
+        let mut traces = Traces::new(Path::new("/proc"), &files.wished);
+        traces.sample(SOON).unwrap_err();
+        assert_eq!(files.left(), 1);
+        let began = Instant::now();
+        traces.remove_late();
+        assert!(began.elapsed() < LATE / 10);
+        assert_eq!(files.left(), 0);
     }
 
     #[test]

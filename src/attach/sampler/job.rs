@@ -77,6 +77,12 @@ impl Sampling {
         may && !matches!(self.rounds.course(), Course::Over(_))
     }
 
+    /// Whether the job is asked no more, by all that is known now.
+    pub fn is_over(&self) -> bool {
+        let is_off = matches!(self.told.profiling, Profiling::Off);
+        self.wish.is_none() && (is_off || matches!(self.rounds.course(), Course::Over(_)))
+    }
+
     /// Since when a trace is due, if one is and is permitted.
     pub fn due(&self, now: Nanos) -> Option<Nanos> {
         let due = self.rounds.due(now);

@@ -2,12 +2,14 @@
 //! record, reads what they write, and hands the core the frames that their hooks would send.
 //!
 //! - `job`: one job that is sampled;
+//! - `holders`: processes that ask dynolog, where litd asks it for traces;
 //! - `turns`: whose job records next;
 //! - `errand`: reading, on threads of its own.
 //!
 //! One job records at a time, so that the memory for traces is bounded for the whole node.
 
 mod errand;
+mod holders;
 mod job;
 mod turns;
 
@@ -23,11 +25,15 @@ use tokio::time::sleep;
 
 use super::Wishes;
 use super::errands::Errands;
-use super::ranks::{Asked, Candidate, Key, Member, Stage, Way, gathered, join, shown};
+use super::launcher::Place;
+use super::ranks::{
+    Asked, Candidate, Key, Member, Sample, Sampled as _, Stage, Way, gathered, join, shown,
+};
 use crate::clock::since_1970;
 use crate::hub::{Hub, Shared};
 use crate::process::{Process, Processes};
-use errand::{Errand, Outcome, Wished};
+use errand::{Errand, Failure, Outcome, Request, Wished};
+use holders::Holders;
 use job::{Sampling, Wish};
 use turns::{Due, HANGS, Turns};
 
@@ -91,9 +97,10 @@ struct Recording {
 #[derive(Debug)]
 pub(super) struct Sampler {
     wishes: Rc<Wishes>,
+    /// Used where litd asks dynolog.
+    holders: Holders,
     proc: PathBuf,
     processes: Processes,
-    every: Nanos,
     errands: Errands<Owner, Outcome>,
     outcomes: Receiver<(u64, Outcome)>,
     jobs: BTreeMap<Key, Job>,
@@ -110,9 +117,9 @@ impl Sampler {
         let (out, outcomes) = channel();
         Self {
             wishes,
+            holders: Holders::default(),
             proc: proc.to_owned(),
             processes: Processes::new(proc),
-            every,
             errands: Errands::new("kineto-read", out),
             outcomes,
             jobs: BTreeMap::new(),
@@ -140,13 +147,16 @@ impl Sampler {
             self.take(hub, now, number, outcome);
         }
         self.give_up(hub, now);
+        self.find(hub, now);
         let there = self.there();
         self.group(hub, &there);
+        let every = self.turns.every();
         for job in self.jobs.values_mut() {
             job.stage.hear(hub, now, |ranks, told| {
-                Sampling::new(ranks, told, Rounds::new(self.every, now))
+                Sampling::new(ranks, told, Rounds::new(every, now))
             });
         }
+        self.hand_over(hub, now);
         self.gather(hub, now, &there);
         self.wish(now);
         self.tell(hub);
@@ -157,11 +167,43 @@ impl Sampler {
         self.last
     }
 
+    /// Looks for processes that ask dynolog, where litd asks it.
+    fn find(&mut self, hub: &mut Hub, now: Nanos) {
+        let Some(through) = self.wishes.through() else {
+            return;
+        };
+        if self.holders.is_time(now, self.turns.every()) {
+            hub.look_for_holders();
+        }
+        let users: BTreeMap<u32, u32> = hub.known_holders().map(|it| (it.pid, it.uid)).collect();
+        let there = users.keys().copied().collect();
+        let mut new: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for pid in self.holders.keep(&self.proc, &there) {
+            let uid = users.get(&pid).copied().unwrap_or_default();
+            new.entry(uid).or_default().push(pid);
+        }
+        for (uid, pids) in new {
+            self.last += 1;
+            let (through, those) = (through.clone(), pids.clone());
+            let errand = Errand::Clients {
+                through,
+                pids: those,
+            };
+            let run = errand::run(self.proc.clone(), errand);
+            if self.errands.start(self.last, Owner::User(uid), run) {
+                self.holders.begin(self.last, pids);
+            }
+        }
+    }
+
     /// The processes that ask, by their jobs.
     fn there(&self) -> There {
         let mut there = There::new();
-        for client in self.wishes.clients() {
-            there.entry(key(&client)).or_default().push(client);
+        let own = self.wishes.clients();
+        let is_own = |it: &&Client| own.iter().any(|own| own.sender.pid == it.sender.pid);
+        let dynologs = self.holders.clients().filter(|it| !is_own(it));
+        for client in own.iter().chain(dynologs) {
+            there.entry(key(client)).or_default().push(client.clone());
         }
         there
     }
@@ -194,6 +236,20 @@ impl Sampler {
                 let number = self.number();
                 let stage = Stage::default();
                 self.jobs.insert(key.clone(), Job { number, stage });
+            }
+        }
+    }
+
+    /// `Samples` -> `Rests` of a job that is asked no more and has rings: its rings may be read instead.
+    fn hand_over(&mut self, hub: &mut Hub, now: Nanos) {
+        for job in self.jobs.values_mut() {
+            let Stage::Samples(sampling) = &job.stage else {
+                continue;
+            };
+            let mut pids = sampling.ranks.iter().map(|it| it.member.pid());
+            if sampling.is_over() && pids.any(|it| hub.is_guest_found(it)) {
+                let why = sampling.words();
+                job.stage.rest(hub, now, &why);
             }
         }
     }
@@ -234,46 +290,51 @@ impl Sampler {
     }
 
     fn take(&mut self, hub: &mut Hub, now: Nanos, number: u64, outcome: Outcome) {
-        if let Some(it) = self.recording.take_if(|it| it.errand == number) {
-            self.turns.end(&it.owner, now - it.since);
+        match outcome {
+            Outcome::Clients(clients) => self.holders.take(number, clients),
+            Outcome::Places(places) => self.take_places(hub, now, number, &places),
+            Outcome::Traces(sample) => self.take_traces(hub, now, number, sample),
         }
-        let of_it = |job: &&mut Job| match &job.stage {
-            Stage::Places { errand, .. } => *errand == number,
-            Stage::Samples(sampling) => {
-                sampling.wish.as_ref().is_some_and(|it| it.errand == number)
-            }
-            _ => false,
-        };
+    }
+
+    fn take_places(&mut self, hub: &mut Hub, now: Nanos, number: u64, places: &[Option<Place>]) {
+        let of_it =
+            |job: &&mut Job| matches!(job.stage, Stage::Places { errand, .. } if errand == number);
         let Some(job) = self.jobs.values_mut().find(of_it) else {
             return;
         };
-        match outcome {
-            Outcome::Places(places) => {
-                let Stage::Places { members, .. } = &mut job.stage else {
-                    return;
-                };
-                let members = std::mem::take(members);
-                let joined = join(
-                    hub,
-                    &self.processes,
-                    &self.proc,
-                    (WAY, job.number),
-                    members,
-                    &places,
-                );
-                job.stage.join(now, joined);
-            }
-            Outcome::Traces(sample) => {
-                let Stage::Samples(sampling) = &mut job.stage else {
-                    return;
-                };
-                let tickets = sampling.wish.iter().flat_map(|it| it.tickets.clone());
-                self.wishes.end(tickets);
-                match sample {
-                    Ok(sample) => sampling.takes(hub, now, sample),
-                    Err(why) => sampling.fails(hub, now, &why.text, why.too_short),
-                }
-            }
+        let Stage::Places { members, .. } = &mut job.stage else {
+            return;
+        };
+        let members = std::mem::take(members);
+        let job_of = (WAY, job.number);
+        let joined = join(hub, &self.processes, &self.proc, job_of, members, places);
+        job.stage.join(now, joined);
+    }
+
+    fn take_traces(
+        &mut self,
+        hub: &mut Hub,
+        now: Nanos,
+        number: u64,
+        sample: Result<Sample, Failure>,
+    ) {
+        if let Some(it) = self.recording.take_if(|it| it.errand == number) {
+            self.turns.end(&it.owner, now - it.since);
+        }
+        let its = |it: &Sampling| it.wish.as_ref().is_some_and(|it| it.errand == number);
+        let sampling = self.jobs.values_mut().find_map(|job| match &mut job.stage {
+            Stage::Samples(sampling) if its(sampling) => Some(sampling),
+            _ => None,
+        });
+        let Some(sampling) = sampling else {
+            return;
+        };
+        let tickets = sampling.wish.iter().flat_map(|it| it.tickets.clone());
+        self.wishes.end(tickets);
+        match sample {
+            Ok(sample) => sampling.takes(hub, now, sample),
+            Err(why) => sampling.fails(hub, now, &why.text, why.too_short),
         }
     }
 
@@ -321,8 +382,18 @@ impl Sampler {
         };
         let duration = |it: Nanos| Duration::from_nanos(u64::try_from(it.0).unwrap_or(0));
         let patience = duration(most);
-        let asked = ask(&self.wishes, sampling).and_then(|(files, tickets)| {
-            let run = errand::run(self.proc.clone(), Errand::Traces { files, patience });
+        let asked = ask(&self.wishes, &self.holders, sampling).and_then(|asking| {
+            let Asking {
+                files,
+                tickets,
+                through,
+            } = asking;
+            let traces = Errand::Traces {
+                files,
+                through,
+                patience,
+            };
+            let run = errand::run(self.proc.clone(), traces);
             if self.errands.start(errand, owner.clone(), run) {
                 return Some(tickets);
             }
@@ -349,19 +420,29 @@ impl Sampler {
 
     /// Shows how far each job has come.
     fn tell(&self, hub: &Hub) {
-        let every = self.every.as_secs_f64();
+        let every = self.turns.every().as_secs_f64();
         let jobs = self.jobs.iter();
         let told = jobs.map(|(key, job)| shown(hub, key, &job.stage, every));
         self.wishes.show(told.collect());
     }
 }
 
+/// Traces of all ranks of a job.
+#[derive(Default)]
+struct Asking {
+    files: Vec<Wished>,
+    /// Of those that ask litd.
+    tickets: Tickets,
+    /// Of those that ask dynolog.
+    through: Vec<Request>,
+}
+
 /// Asks all ranks of a job for a trace. `None`: one can't be asked, as somebody takes a trace by hand, or the process is
 /// about to go.
-fn ask(wishes: &Wishes, sampling: &Sampling) -> Option<(Vec<Wished>, Tickets)> {
+fn ask(wishes: &Wishes, holders: &Holders, sampling: &Sampling) -> Option<Asking> {
     let start = u64::try_from((since_1970() + START).0 / 1_000_000).unwrap_or(0);
     let window = sampling.rounds.window(start);
-    let (mut files, mut tickets) = (Vec::new(), Vec::new());
+    let mut asking = Asking::default();
     for rank in &sampling.ranks {
         let asked = wishes.file().ok().and_then(|file| {
             let trace = Trace {
@@ -369,17 +450,30 @@ fn ask(wishes: &Wishes, sampling: &Sampling) -> Option<(Vec<Wished>, Tickets)> {
                 window,
                 host: false,
             };
-            let ticket = wishes.want(rank.member.pid(), &trace).ok()?;
-            Some((trace.written(rank.member.process.own), ticket))
+            let pid = rank.member.pid();
+            match through_dynolog(wishes, holders, pid, &trace) {
+                Some(request) => asking.through.push(request),
+                None => asking.tickets.push((pid, wishes.want(pid, &trace).ok()?)),
+            }
+            Some(trace.written(rank.member.process.own))
         });
-        let Some((file, ticket)) = asked else {
-            wishes.end(tickets);
+        let Some(file) = asked else {
+            wishes.end(asking.tickets);
             return None;
         };
-        files.push(wished(&rank.member, file));
-        tickets.push((rank.member.pid(), ticket));
+        asking.files.push(wished(&rank.member, file));
     }
-    Some((files, tickets))
+    Some(asking)
+}
+
+/// The request for a trace of a process that asks dynolog.
+fn through_dynolog(wishes: &Wishes, holders: &Holders, pid: u32, trace: &Trace) -> Option<Request> {
+    let through = wishes.through().filter(|_| !wishes.knows(pid))?.clone();
+    Some(Request {
+        through,
+        client: holders.client(pid)?.clone(),
+        text: trace.text().ok()?,
+    })
 }
 
 fn wished(member: &Member, file: String) -> Wished {

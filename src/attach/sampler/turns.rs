@@ -54,6 +54,11 @@ impl Turns {
         }
     }
 
+    /// How often a trace of each job is due.
+    pub fn every(&self) -> Nanos {
+        self.every
+    }
+
     /// These are the owners of all jobs that are sampled now, each as often as he has jobs. Newcomers come last:
     /// otherwise whoever goes and comes again would be first each time.
     pub fn keep(&mut self, owners: impl IntoIterator<Item = Owner>) {

@@ -122,7 +122,8 @@ pub fn child(errand: &str, says: u32) -> Child {
 }
 
 /// A process that asks again and again, as a rank of a job does, and tells of each configuration that it gets.
-fn trains(client: &Client) -> ! {
+/// With `spoils` it writes what is no trace.
+pub fn trains(client: &Client, spoils: bool) -> ! {
     let hook = std::env::var_os(HOOK)
         .map(|folder| Path::new(&folder).join(std::process::id().to_string()));
     let mut hooked = None;
@@ -138,19 +139,33 @@ fn trains(client: &Client) -> ! {
         // A question that waited for too long has no answer.
         let told = client.answer(Duration::from_millis(200));
         if let Some(told) = told.filter(|it| !it.is_empty()) {
+            if spoils {
+                spoil(&told);
+            }
             println!("<{}>", told.replace('\n', ";"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Such a process, with a launcher's variables. It connects as a hook once a file in this folder that is named like its
-/// id says to which socket.
-pub fn rank(rank: usize, of: usize, hooks: &Path) -> Child {
+/// Writes the file that a configuration names, and no trace into it.
+fn spoil(told: &str) {
+    let file = told
+        .lines()
+        .find_map(|it| it.strip_prefix("ACTIVITIES_LOG_FILE="));
+    let stem = file.unwrap().strip_suffix(".json").unwrap();
+    let place = format!("{stem}_{}.json", std::process::id());
+    std::fs::write(place, "spoiled").unwrap();
+}
+
+/// Such a process, with a launcher's variables, or one that has the variables alone (`waits`). The first connects as a
+/// hook once a file in this folder that is named like its id says to which socket.
+pub fn rank(errand: &str, rank: usize, of: usize, hooks: &Path) -> Child {
     Command::new("/proc/self/exe")
         .args(["--exact", "attach::client::errand", "--nocapture"])
-        .env(ERRAND, "trains")
+        .env(ERRAND, errand)
         .env(SAYS, "0")
+        .env("KINETO_USE_DAEMON", "1")
         .env(HOOK, hooks)
         .env("RANK", rank.to_string())
         .env("LOCAL_RANK", rank.to_string())
@@ -186,12 +201,16 @@ fn errand() {
             while client.received(Duration::from_nanos(1)).is_some() {}
         }
     }
+    if errand == "waits" {
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
     // A process that has just begun can't be told from an earlier one with its id.
     std::thread::sleep(Duration::from_millis(500));
     let says: u32 = std::env::var(SAYS).unwrap().parse().unwrap();
     let client = Client::new(0);
     if errand == "trains" {
-        trains(&client);
+        trains(&client, false);
     }
     let says = if says == 0 { std::process::id() } else { says };
     client.ask(&poll(says));

@@ -21,7 +21,8 @@ use litd_units::Nanos;
 use nix::sys::stat::Mode;
 use nix::unistd::{dup, mkfifo};
 
-use super::job;
+use super::client::{self, Client};
+use super::{BUDGET, Cost, job, steering};
 use crate::stand::{GPUS, SOON, Stand, quick, seconds};
 use crate::users::{ALICE, BOB, answer, is_root};
 
@@ -29,7 +30,7 @@ use crate::users::{ALICE, BOB, answer, is_root};
 const WRITES: &str = "LITD_TEST_RING_IN";
 
 /// A process of a user's that writes a ring.
-struct Writer {
+pub struct Writer {
     child: Child,
     commands: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -76,7 +77,7 @@ impl Writer {
     }
 
     /// Has it do something, and returns its answer.
-    fn does(&mut self, command: &str) -> String {
+    pub fn does(&mut self, command: &str) -> String {
         writeln!(self.commands, "{command}").unwrap();
         answer(&mut self.answers)
     }
@@ -140,6 +141,11 @@ fn writing_a_ring() {
                 continue;
             }
             "hook" => hook = Some(UnixStream::connect(rest).unwrap()),
+            // From now on it asks for traces, too.
+            "asks" => {
+                let spoils = rest == "and spoils";
+                thread::spawn(move || client::trains(&Client::new(0), spoils));
+            }
             // What it starts has the ring open, and so locked, as well.
             "starts" => {
                 let mut sleep = Command::new("sleep");
@@ -160,7 +166,7 @@ fn writing_a_ring() {
 }
 
 /// A directory for rings.
-fn directory() -> tempfile::TempDir {
+pub fn directory() -> tempfile::TempDir {
     let directory = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
     directory
@@ -175,10 +181,10 @@ fn reads(directory: &tempfile::TempDir) -> String {
 }
 
 /// A node, and the processes of a job on it.
-struct Node {
-    stand: Stand,
-    writers: Vec<Writer>,
-    directory: tempfile::TempDir,
+pub struct Node {
+    pub stand: Stand,
+    pub writers: Vec<Writer>,
+    pub directory: tempfile::TempDir,
     /// How many collectives of each function each rank has run.
     ran: Vec<BTreeMap<Function, u64>>,
     /// When litd last looked at the rings.
@@ -188,22 +194,16 @@ struct Node {
 impl Node {
     /// `None`, and a sentence on why, where no user can be made.
     fn new(policy: &str) -> Option<Self> {
-        let node = Self::without_gpus(&quick(policy))?;
-        for (number, writer) in node.writers.iter().enumerate() {
-            node.stand
-                .rig
-                .hardware()
-                .set_holders(number, vec![writer.pid()]);
-        }
+        let node = Self::without_gpus(&steering(policy), directory())?;
+        node.take_gpus();
         Some(node)
     }
 
     /// The same, where processes that litd does not know use the GPUs.
-    fn without_gpus(config: &str) -> Option<Self> {
+    pub fn without_gpus(config: &str, directory: tempfile::TempDir) -> Option<Self> {
         if !is_root() {
             return None;
         }
-        let directory = directory();
         let stand = Stand::clocked(&format!("{config}{}", reads(&directory)));
         let writer = |rank| Writer::new(ALICE, directory.path(), rank, GPUS);
         Some(Self {
@@ -215,7 +215,15 @@ impl Node {
         })
     }
 
-    fn seen(&self) -> RingsSeen {
+    /// Each of the job's processes uses a GPU.
+    pub fn take_gpus(&self) {
+        for (number, writer) in self.writers.iter().enumerate() {
+            let holders = vec![writer.pid()];
+            self.stand.rig.hardware().set_holders(number, holders);
+        }
+    }
+
+    pub fn seen(&self) -> RingsSeen {
         self.stand.traceable().rings.unwrap()
     }
 
@@ -227,7 +235,7 @@ impl Node {
     }
 
     /// Lets time pass on the node until something is so.
-    fn pass_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+    pub fn pass_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + 2 * SOON;
         while !done(self) {
             assert!(
@@ -243,7 +251,7 @@ impl Node {
     }
 
     /// Waits, in real time, until something is so.
-    fn wait(&self, what: &str, done: impl Fn(&Self) -> bool) {
+    pub fn wait(&self, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + SOON;
         while !done(self) {
             assert!(
@@ -305,7 +313,7 @@ impl Node {
         self.stand.finish();
     }
 
-    fn runs_once(&mut self) {
+    pub fn runs_once(&mut self) {
         self.stand.rig.hardware().run_iteration();
         let timelines = self.stand.rig.hardware().plant().timelines();
         for (rank, timeline) in timelines.iter().enumerate() {
@@ -318,7 +326,7 @@ impl Node {
     }
 
     /// The job trains until it is sampled, and what was there before has been passed over.
-    fn begins(&mut self) {
+    pub fn begins(&mut self) {
         let deadline = Instant::now() + 2 * SOON;
         while self.samples().is_none() {
             assert!(
@@ -332,6 +340,23 @@ impl Node {
         }
         thread::sleep(Duration::from_millis(600));
         self.looked = self.stand.rig.now();
+    }
+
+    /// The job trains until it has converged. Returns what the node cost before, and how many looks that took.
+    fn converges(&mut self) -> (Cost, u32) {
+        self.runs();
+        let (before, mut looks) = (Cost::of(&self.stand), 1);
+        let (told, took) = (
+            job(&self.stand).unwrap().iteration_time.unwrap(),
+            before.time,
+        );
+        assert!((told.0 / took.0 - 1.0).abs() < 0.05, "{told} of {took}");
+        while job(&self.stand).unwrap().state != JobState::Converged {
+            assert!(looks < 60, "{:#?}\n{:#?}", self.seen(), job(&self.stand));
+            self.runs();
+            looks += 1;
+        }
+        (before, looks)
     }
 
     /// How often the log has a warning with these words.
@@ -348,20 +373,10 @@ fn a_job_without_a_hook_is_balanced_by_its_arrivals() {
         return;
     };
     node.begins();
-    node.runs();
-    let before = node.stand.length();
-    let told = job(&node.stand).unwrap().iteration_time.unwrap();
-    assert!((told.0 / before.0 - 1.0).abs() < 0.05, "{told} of {before}");
-    let mut looks = 1;
-    while job(&node.stand).unwrap().state != JobState::Converged {
-        assert!(looks < 60, "{:#?}\n{:#?}", node.seen(), job(&node.stand));
-        node.runs();
-        looks += 1;
-    }
-    let after = node.stand.length();
-    println!("SIMULATED: {looks} looks; an iteration takes {after} instead of {before}");
+    let (before, looks) = node.converges();
+    println!("SIMULATED: {looks} looks");
     assert!(node.stand.moved() >= 3, "{:?}", node.stand.held());
-    assert!(after.0 < 0.995 * before.0, "{after} instead of {before}");
+    Cost::of(&node.stand).is_as_low_as_by_hooks(before, "gpu-realloc");
     let converged = job(&node.stand).unwrap();
     let measured = converged.measured.unwrap();
     assert!(
@@ -388,6 +403,20 @@ fn a_job_without_a_hook_is_balanced_by_its_arrivals() {
     });
 }
 
+/// SIMULATED: the other aim.
+#[test]
+fn a_job_without_a_hook_saves_power_by_its_arrivals() {
+    let Some(mut node) = Node::new("gpu-red") else {
+        return;
+    };
+    node.stand.rig.ledger().set_budget(BUDGET);
+    node.begins();
+    let (before, looks) = node.converges();
+    println!("SIMULATED: {looks} looks");
+    Cost::of(&node.stand).is_as_low_as_by_hooks(before, "gpu-red");
+    node.stand.assert_rules();
+}
+
 /// Two ways at once for one rank count once, and the hook's is the better one.
 #[test]
 fn a_hook_takes_the_place_of_a_ring() {
@@ -408,7 +437,7 @@ fn a_hook_takes_the_place_of_a_ring() {
 /// Whoever uses no GPU has nobody measured, whatever he writes.
 #[test]
 fn rings_of_users_without_gpus_are_not_read() {
-    let Some(mut node) = Node::without_gpus(&quick("gpu-realloc")) else {
+    let Some(mut node) = Node::without_gpus(&quick("gpu-realloc"), directory()) else {
         return;
     };
     // The GPUs are Bob's, who writes none.

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::{ON, Stand};
+use super::{ON, Stand, has_loopback};
 
 /// Trains a small model for so many steps, and prints its losses bit by bit.
 const TRAINS: &str = "
@@ -186,11 +186,7 @@ fn an_unmodified_script_is_traced_by_iterations() {
 fn ranks_of_a_job_record_the_same_iterations() {
     let Some(python) = python() else { return };
     let Some(stand) = Stand::new(ON) else { return };
-    let lo = Command::new("ip")
-        .args(["link", "set", "lo", "up"])
-        .status();
-    if !lo.is_ok_and(|it| it.success()) {
-        eprintln!("SKIPPED: the ranks can't reach each other: ip link set lo up");
+    if !has_loopback() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -34,6 +34,13 @@ impl Manifest {
         manifest
     }
 
+    /// With the directories for pods whose jobs have no hook: `deploy/kubernetes/attach`.
+    pub fn attach(self) -> Self {
+        let component = read("attach/kustomization.yaml").remove(0);
+        assert_eq!(component["kind"], "Component");
+        self.patched(&component)
+    }
+
     fn patched(mut self, overlay: &Value) -> Self {
         for patch in overlay["patches"].as_array().expect("patches") {
             let kind = patch["target"]["kind"].as_str().expect("a kind");
@@ -85,8 +92,30 @@ impl Manifest {
 
     /// The same as the daemon reads it.
     pub fn config(&self) -> Config {
-        Config::parse(self.configuration(), Path::new("litd.toml")).expect("it is good")
+        parsed(self.configuration())
     }
+
+    /// The same once the ways to measure jobs without a hook are uncommented.
+    pub fn config_with_attach(&self) -> Config {
+        let (before, attach) = self
+            .configuration()
+            .split_once("#[attach]")
+            .expect("a section");
+        parsed(&format!("{before}[attach]{}", attach.replace("\n#", "\n")))
+    }
+}
+
+fn parsed(configuration: &str) -> Config {
+    Config::parse(configuration, Path::new("litd.toml")).expect("it is good")
+}
+
+/// The value of a variable of a pod's only container.
+pub fn variable<'a>(pod: &'a Value, name: &str) -> &'a str {
+    let all = pod["containers"][0]["env"].as_array().expect("variables");
+    let found = all.iter().find(|it| it["name"] == name);
+    found
+        .and_then(|it| it["value"].as_str())
+        .expect("the pod has it")
 }
 
 /// Where a file of a pod's only container is on the node; none: in a directory of the pod's own.
@@ -127,7 +156,8 @@ fn apply(object: &mut Value, operation: &Value) {
     }
 }
 
-fn read(name: &str) -> Vec<Value> {
+/// A file's documents.
+pub fn read(name: &str) -> Vec<Value> {
     let path = repository().join("deploy/kubernetes").join(name);
     documents(&std::fs::read_to_string(path).expect("the manifest is there"))
 }
