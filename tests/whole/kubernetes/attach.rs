@@ -19,7 +19,7 @@ use crate::built::{built, repository};
 fn a_pod_without_a_hook_meets_litd_in_directories_of_the_node() {
     let training = read("attach/training.yaml").remove(0);
     let training = &training["spec"];
-    let files = fs::read_to_string(repository().join("deploy/kubernetes/attach/tmpfiles.conf"));
+    let files = fs::read_to_string(repository().join("deploy/kubernetes/attach/fstab"));
     let files = files.expect("it is there");
     assert_eq!(variable(training, "KINETO_USE_DAEMON"), "1");
     for manifest in [Manifest::base().attach(), Manifest::nvidia().attach()] {
@@ -44,10 +44,9 @@ fn a_pod_without_a_hook_meets_litd_in_directories_of_the_node() {
             let mut mounts = mounts.expect("mounts").iter();
             let mount = mounts.find(|it| it["mountPath"] == variable(training, name));
             assert_eq!(mount.expect("a mount")["readOnly"], is_read_only, "{name}");
-            // In shared memory, and such as litd takes.
-            assert!(directory.starts_with("/run"));
-            let line = format!("d {} 1777 root root -", directory.display());
-            assert!(files.lines().any(|it| it == line), "{line}");
+            // In shared memory of its own, and such as litd takes.
+            let line = format!("tmpfs {} tmpfs mode=1777,size=", directory.display());
+            assert!(files.lines().any(|it| it.starts_with(&line)), "{line}");
         }
     }
     let mounts = training["containers"][0]["volumeMounts"].as_array();
