@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use litd_attach::{LONGEST, Looked, Outcome, Owner, Sender};
+use litd_attach::{LONGEST, Looked, Outcome, Sender};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc::sa_family_t;
@@ -27,6 +27,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
+use super::ranks::owner_of;
 use super::{Desks, fit, names, now};
 use crate::passed;
 use crate::process::Processes;
@@ -284,10 +285,7 @@ impl Socket {
         Some(Looked {
             own,
             began: process.began()?,
-            owner: match home.as_ref().filter(|home| home.is_pod()) {
-                Some(pod) => Owner::Pod(pod.outermost().to_owned()),
-                None => Owner::User(self.owners.owner(sender.uid)),
-            },
+            owner: owner_of(&self.owners, sender.uid, home.as_ref()),
             job: home.map(|home| home.as_str().to_owned()),
             parent,
         })

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use litd_api::{JobStatus, SampledJob};
 use litd_attach::Owner;
-use litd_core::{DeviceId, Peer};
+use litd_core::{DeviceId, Home, Owners, Peer};
 use litd_proto::{FromHook, Hello, PROTOCOL};
 use litd_units::Nanos;
 
@@ -43,6 +43,14 @@ pub(super) struct Key {
     pub home: Option<String>,
     /// The process that started them.
     pub parent: i32,
+}
+
+/// The user or the pod that a process of this user is counted with, by the scheduler's job that it is in.
+pub(super) fn owner_of(owners: &Owners, uid: u32, home: Option<&Home>) -> Owner {
+    match home.filter(|home| home.is_pod()) {
+        Some(pod) => Owner::Pod(pod.outermost().to_owned()),
+        None => Owner::User(owners.owner(uid)),
+    }
 }
 
 /// When drivers were asked who uses their GPUs, and for whom.
@@ -259,9 +267,9 @@ pub(super) fn join(
                 number,
             },
         };
-        let session = hub.guest_joins(newcomer, uid, home);
+        let session = hub.guest_joins(newcomer, uid, home.clone());
         hub.guest_says(session, &FromHook::Hello(hello));
-        ranks.push(Rank::new(member, session));
+        ranks.push(Rank::new(member, session, home));
     }
     Ok(ranks)
 }
