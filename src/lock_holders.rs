@@ -1,8 +1,8 @@
 //! Holders of litd's locks, as the kernel tells. No file is opened or locked to see that: trying a lock, if only
 //! for a moment, would keep a daemon from starting in that moment.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -115,8 +115,22 @@ impl Held {
 /// A file as the kernel's lists of locks name it.
 #[must_use]
 pub fn id_of(file: &Metadata) -> String {
-    let (device, inode) = (file.dev(), file.ino());
+    id(file.dev(), file.ino())
+}
+
+/// The same by its file system's device and its inode.
+#[must_use]
+pub fn id(device: u64, inode: u64) -> String {
     format!("{:02x}:{:02x}:{inode}", major(device), minor(device))
+}
+
+/// How much of processes' descriptors may still be looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Left {
+    /// Descriptors.
+    pub descriptors: usize,
+    /// Of these, files with names that are asked for.
+    pub files: usize,
 }
 
 /// The process that has this file locked by a line of the kernel's, if the line is about that.
@@ -144,27 +158,29 @@ fn each(folder: PathBuf) -> impl Iterator<Item = fs::DirEntry> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
-/// The files that a process has locked and whose names, as it has opened them, `named` takes, by the ids that
-/// [`id_of`] tells. So many descriptors are looked at, less those that were: `None` if that is too few. No file is
-/// looked at itself, because its file system may be the process's own and hang.
+/// The files that a process has locked and whose names, as it has opened them, `named` takes: their names, by the ids
+/// that [`id_of`] tells. `None` if `left`, from which all that is looked at is taken, is too little. No file is looked
+/// at itself, because its file system may be the process's own and hang.
 #[must_use]
 pub fn locked_by(
     proc: &Path,
     pid: u32,
     named: impl Fn(&OsStr) -> bool,
-    most: &mut usize,
-) -> Option<BTreeSet<String>> {
+    left: &mut Left,
+) -> Option<BTreeMap<String, OsString>> {
     let place = proc.join(pid.to_string());
-    let mut found = BTreeSet::new();
+    let mut found = BTreeMap::new();
     for descriptor in each(place.join("fd")) {
-        *most = most.checked_sub(1)?;
+        left.descriptors = left.descriptors.checked_sub(1)?;
         let file = fs::read_link(descriptor.path()).unwrap_or_default();
-        if file.file_name().is_none_or(|name| !named(name)) {
+        let Some(name) = file.file_name().filter(|name| named(name)) else {
             continue;
-        }
+        };
+        left.files = left.files.checked_sub(1)?;
         let about = fs::read_to_string(place.join("fdinfo").join(descriptor.file_name()));
         let about = about.unwrap_or_default();
-        found.extend(locks(&about).filter_map(|line| Some(lock_in(line)?.1.to_owned())));
+        let ids = locks(&about).filter_map(|line| Some(lock_in(line)?.1.to_owned()));
+        found.extend(ids.map(|id| (id, name.to_owned())));
     }
     Some(found)
 }
@@ -257,10 +273,15 @@ mod tests {
         let told = Held::now(proc).pid_of(&about).is_some();
         assert_eq!(has_locked(proc, own, &about), told);
         assert!(!has_locked(proc, u32::MAX, &about));
-        let locked = |name: &str, mut most| locked_by(proc, own, |it| it == name, &mut most);
-        let ids = BTreeSet::from([id_of(&about)]);
-        assert_eq!(locked("lock-of-one-test", 10_000), told.then_some(ids));
-        assert_eq!(locked("other", 10_000), Some(BTreeSet::new()));
-        assert_eq!(locked("lock-of-one-test", 1), None, "too few descriptors");
+        let locked = |name: &str, descriptors, files| {
+            let mut left = Left { descriptors, files };
+            locked_by(proc, own, |it| it == name, &mut left)
+        };
+        let name = "lock-of-one-test";
+        let ids = BTreeMap::from_iter(told.then(|| (id_of(&about), name.into())));
+        assert_eq!(locked(name, 10_000, 1), Some(ids));
+        assert_eq!(locked("other", 10_000, 0), Some(BTreeMap::new()));
+        assert_eq!(locked(name, 1, 1), None, "too few descriptors");
+        assert_eq!(locked(name, 10_000, 0), None, "too few files");
     }
 }

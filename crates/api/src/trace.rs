@@ -37,9 +37,10 @@ pub struct RingsSeen {
     pub trouble: Option<String>,
     /// Rings that a process is known to write that uses a GPU.
     pub rings: u64,
-    /// Files that look like rings, and that no process that uses a GPU has locked: such a process writes none of them.
+    /// Files that are named as rings are, and that no process that uses a GPU has locked: such a process writes none of
+    /// them. They are counted among the first 10,000 names of the directory.
     pub unclaimed: u64,
-    /// Files that are not read, and why, in words.
+    /// Files that such a process has locked and that are not read, and why, in words.
     #[serde(default)]
     pub refused: Vec<String>,
     /// The jobs that litd samples by rings, or would.

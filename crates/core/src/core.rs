@@ -228,6 +228,10 @@ impl<S: Store> Core<S> {
             Event::Reloaded(config) => self.reload(*config),
             Event::ReloadRefused(why) => self.reload_refused(why),
             Event::Outside(what) => self.note(Note::warning(EventKind::Fault, what)),
+            Event::Theirs { uid, home, what } => {
+                let party = self.hooks.tenant(uid, home).party();
+                self.note(Note::warning(EventKind::Fault, what).caused_by(Some(party)));
+            }
             Event::Asked(what) => self.note(Note::info(EventKind::Command, what)),
             Event::Stop => {
                 self.authority.forget_orders();

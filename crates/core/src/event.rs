@@ -137,6 +137,16 @@ pub enum Event<'a> {
     ReloadRefused(&'a str),
     /// Another program has changed litd's files, such as its sockets; how, in words.
     Outside(&'a str),
+    /// Something is wrong with what a user's process has left for litd, or with how it is measured. As an event it is
+    /// that user's, or his pod's, and takes no room from the node's own.
+    Theirs {
+        /// The process's user.
+        uid: u32,
+        /// The job that a scheduler has put the process into.
+        home: Option<&'a Home>,
+        /// What is wrong, in words.
+        what: &'a str,
+    },
     /// An administrator has asked for something that the shell does by itself; for what, in words.
     Asked(&'a str),
     /// The daemon is to stop: restore everything.

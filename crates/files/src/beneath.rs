@@ -11,8 +11,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::fstatat;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::other_kind;
@@ -40,6 +40,8 @@ pub enum NotTaken {
     },
     /// The file has changed while it was read, or another one has taken its place.
     Changed,
+    /// A process holds a lease on the file (fcntl(2), `F_SETLEASE`), and opening it would wait until that is given up.
+    Leased,
     /// The system refuses, as after an unmounting.
     Io(io::Error),
 }
@@ -61,6 +63,9 @@ impl fmt::Display for NotTaken {
                 "has {bytes} bytes, more than are read: ask for a shorter trace"
             ),
             Self::Changed => f.write_str("has changed while it was read"),
+            Self::Leased => f.write_str(
+                "can't be opened without waiting, because a process holds a lease on it (fcntl, F_SETLEASE)",
+            ),
             Self::Io(error) => error.fmt(f),
         }
     }
@@ -74,6 +79,8 @@ impl From<Errno> for NotTaken {
             // Of a last component that is a link the kernel says so, too.
             Errno::ELOOP => Self::Link,
             Errno::EXDEV => Self::NoPath,
+            // Of a regular file's opening that is told for this alone.
+            Errno::EWOULDBLOCK => Self::Leased,
             error => Self::Io(error.into()),
         }
     }
@@ -107,7 +114,9 @@ impl Beneath {
         check(&found, uid, most)?;
         // The very file that was looked at: by its name another one might be there by now.
         let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
-        let file = File::open(itself).map_err(NotTaken::Io)?;
+        // Without waiting for whoever holds a lease on it, which could take 45 s each time.
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let file = File::from(open(itself.as_str(), flags, Mode::empty())?);
         Ok(Self {
             folder,
             name,
@@ -219,7 +228,6 @@ mod tests {
     use std::os::unix::fs::{chown, symlink};
     use std::time::Instant;
 
-    use nix::sys::stat::Mode;
     use nix::unistd::{Uid, mkfifo};
 
     use super::*;

@@ -254,9 +254,9 @@ pub(super) fn join(
                 number,
             },
         };
-        let session = hub.guest_joins(newcomer, uid, home);
+        let session = hub.guest_joins(newcomer, uid, home.clone());
         hub.guest_says(session, &FromHook::Hello(hello));
-        ranks.push(Rank::new(member, session));
+        ranks.push(Rank::new(member, session, home));
     }
     Ok(ranks)
 }

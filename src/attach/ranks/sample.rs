@@ -75,10 +75,17 @@ pub(crate) fn is_wanted_still(hub: &Hub, ranks: &[Rank], told: &Told, since: Nan
     told.is_sample_wanted() && !hub.has_told(&devices, since)
 }
 
-/// Has the log say once that a job gave no sample in this way; why, in words.
+/// Has the log say once that a job gave no sample in this way; why, in words. It is the event of the job's owner.
 pub(crate) fn tell_of_none(hub: &mut Hub, ranks: &[Rank], way: &str, why: &str) {
-    let job = ranks.first().and_then(|rank| hub.attached_as(rank.session));
+    let Some(first) = ranks.first() else {
+        return;
+    };
+    let job = hub.attached_as(first.session);
     let job = job.map_or_else(String::new, |(job, _)| format!("job {job}: "));
     let text = format!("{job}no sample by {way}: {why}");
-    hub.handle(Event::Outside(&text));
+    hub.handle(Event::Theirs {
+        uid: first.member.process.uid,
+        home: first.home.as_ref(),
+        what: &text,
+    });
 }

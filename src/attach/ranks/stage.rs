@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::mem;
 
-use litd_core::SessionId;
+use litd_core::{Home, SessionId};
 use litd_proto::{Directive, Kernels, Profiling, ToHook};
 use litd_units::Nanos;
 
@@ -22,6 +22,8 @@ const SOON: Nanos = Nanos(15_000_000_000);
 pub(crate) struct Rank {
     pub member: Member,
     pub session: SessionId,
+    /// The job that a scheduler has put it into.
+    pub home: Option<Home>,
     /// Whether the core has let it in.
     is_in: bool,
     /// The numbers of kernels' names that the core knows.
@@ -29,10 +31,11 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    pub fn new(member: Member, session: SessionId) -> Self {
+    pub fn new(member: Member, session: SessionId, home: Option<Home>) -> Self {
         Self {
             member,
             session,
+            home,
             is_in: false,
             names: HashMap::new(),
         }

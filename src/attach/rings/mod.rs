@@ -5,7 +5,8 @@
 //! - `search`: the rings that are there, and their writers;
 //! - `refused`: the files that are not read;
 //! - `read`: from a job's rings to arrivals in one iteration;
-//! - `job`: one job that is sampled.
+//! - `job`: one job that is sampled;
+//! - `turns`: which job is read next.
 //!
 //! litd never locks a ring, never writes into one, and maps none: a process that shortens its ring does no more to
 //! litd than an error. Searching and reading have threads of their own, and one job is read at a time, so that the
@@ -15,6 +16,7 @@ mod job;
 mod read;
 mod refused;
 mod search;
+mod turns;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +33,6 @@ use tokio::time::sleep;
 
 use super::errands::{Errands, Out};
 use super::launcher::{Place, places};
-use super::looked::owner_of;
 use super::ranks::{
     Asked, Candidate, Key, Member, Sampled as _, Stage, Way, gathered, join, say_how, shown,
 };
@@ -41,7 +42,8 @@ use job::Listening;
 use read::{Failure, Open, Read, Reading};
 use refused::Refused;
 pub(super) use search::trouble;
-use search::{Found, Refusal, Ring, Search};
+use search::{Found, Refusal, Ring, Search, Writer};
+use turns::Turns;
 
 /// How often to look at what has come of searching and reading.
 const LOOK: Duration = Duration::from_millis(250);
@@ -95,12 +97,14 @@ struct Job {
 /// The search of the directory.
 #[derive(Debug, Default)]
 struct Searching {
-    /// The errand that is under way.
-    errand: Option<u64>,
+    /// Since when an errand is under way.
+    since: Option<Instant>,
     last: Option<Instant>,
-    /// When drivers were asked for the processes that may write files that nobody is known to write.
-    asked: Asked<String>,
-    unclaimed: BTreeSet<String>,
+    /// When drivers were asked for the processes that may write files that nobody is known to write, by when the
+    /// directory had changed last.
+    asked: Asked<(i64, i64)>,
+    changed: BTreeSet<(i64, i64)>,
+    unclaimed: u64,
     /// The holders that were searched through.
     holders: BTreeSet<(u32, u32)>,
     /// Whether all are to be searched through again.
@@ -168,6 +172,7 @@ pub(super) struct Rings {
     last: u64,
     /// The errand that reads, and until when that is waited for.
     reading: Option<(u64, Instant)>,
+    turns: Turns<Owner, Key>,
 }
 
 impl Rings {
@@ -188,6 +193,7 @@ impl Rings {
             jobs: BTreeMap::new(),
             last: 0,
             reading: None,
+            turns: Turns::default(),
         }
     }
 
@@ -225,13 +231,13 @@ impl Rings {
 
     /// Searches the directory now and then. Who holds GPUs is asked for files that nobody is known to write.
     fn search(&mut self, hub: &mut Hub, now: Nanos) {
-        let unclaimed = self.searching.unclaimed.clone();
-        if self.searching.asked.is_time(now, unclaimed) {
+        let changed = self.searching.changed.clone();
+        if self.searching.asked.is_time(now, changed) {
             hub.look_for_holders();
             self.searching.again = true;
         }
         let is_time = self.searching.last.is_none_or(|it| it.elapsed() >= SEARCH);
-        if self.searching.errand.is_some() || !is_time {
+        if self.searching.since.is_some() || !is_time {
             return;
         }
         let holders: BTreeSet<(u32, u32)> =
@@ -240,6 +246,7 @@ impl Rings {
         let search = Search {
             proc: self.proc.clone(),
             directory: self.directory.clone(),
+            owners: self.owners.clone(),
             known: self
                 .rings
                 .iter()
@@ -251,8 +258,8 @@ impl Rings {
         let number = self.number();
         let found = move |out: &Out<Outcome>| out.send(Outcome::Found(search.found().into()));
         if self.errands.start(number, Whose::Directory, found) {
-            self.searching.errand = Some(number);
-            self.searching.last = Some(Instant::now());
+            let now = Some(Instant::now());
+            (self.searching.since, self.searching.last) = (now, now);
             self.searching.holders = holders;
             self.searching.again = false;
         }
@@ -272,41 +279,38 @@ impl Rings {
     }
 
     fn take_found(&mut self, hub: &mut Hub, now: Nanos, found: Found) {
-        self.searching.errand = None;
+        self.searching.since = None;
         if let Some(told) = self.searching.takes(found.trouble) {
             hub.handle(Event::Outside(&told));
         }
-        self.refused.keep(&found.there, Instant::now());
+        if let Some(locked) = &found.locked {
+            self.refused.keep(locked);
+        }
         for refusal in found.refused {
             self.refuse(hub, now, refusal);
         }
+        for (owner, writer) in found.overfull {
+            let told = self.refused.overfull(owner, Instant::now());
+            tell(hub, &writer, told);
+        }
         self.searching.unclaimed = found.unclaimed;
+        self.searching.changed = found.changed.into_iter().collect();
         let proc = &self.proc;
         self.rings.retain(|&pid, (_, ring)| {
             let began = ring.writer.process.began;
             Process::since(proc, pid, began).doubt().is_none()
         });
         for ring in found.rings {
+            self.refused.forget(&ring.id);
             let pid = ring.writer.process.pid;
             if let Some((_, other)) = self.rings.get(&pid) {
                 let why = format!("is the second one of process {pid}, besides {}", other.name);
                 let refusal = refusal_of(&ring, why);
                 self.refuse(hub, now, refusal);
             } else {
-                let key = self.key(&ring);
+                let key = key_of(&ring.writer);
                 self.rings.insert(pid, (key, ring));
             }
-        }
-    }
-
-    /// The job of a ring's process.
-    fn key(&self, ring: &Ring) -> Key {
-        let (writer, uid) = (&ring.writer, ring.writer.process.uid);
-        Key {
-            uid,
-            owner: owner_of(writer.home.as_ref(), &self.owners, uid),
-            home: writer.home.as_ref().map(|home| home.as_str().to_owned()),
-            parent: writer.parent,
         }
     }
 
@@ -323,9 +327,9 @@ impl Rings {
             let why = format!("the ring of process {pid} {}", refusal.why);
             job.stage.rest(hub, now, &why);
         }
-        if let Some(told) = self.refused.add(refusal, Instant::now()) {
-            hub.handle(Event::Outside(&told));
-        }
+        let writer = refusal.writer.clone();
+        let told = self.refused.add(refusal, Instant::now());
+        tell(hub, &writer, told);
     }
 
     /// Jobs of processes that write rings; those whose processes have ended are sampled no more.
@@ -415,13 +419,17 @@ impl Rings {
             return;
         }
         let number = self.last + 1;
-        for (key, job) in &mut self.jobs {
-            let Stage::Samples(listening) = &mut job.stage else {
+        self.turns
+            .keep(self.jobs.keys().map(|key| (&key.owner, key)));
+        let due = self.jobs.iter().filter(
+            |(_, job)| matches!(&job.stage, Stage::Samples(listening) if listening.is_due(now)),
+        );
+        let due = due.map(|(key, _)| (key.owner.clone(), key.clone()));
+        for (owner, key) in self.turns.in_turn(due.collect()) {
+            let stage = self.jobs.get_mut(&key).map(|job| &mut job.stage);
+            let Some(Stage::Samples(listening)) = stage else {
                 continue;
             };
-            if !listening.is_due(now) {
-                continue;
-            }
             let ranks = listening.ranks().iter().zip(&listening.units);
             let open = ranks.map(|(rank, &tick)| {
                 let (_, ring) = self.rings.get(&rank.member.pid())?;
@@ -439,11 +447,9 @@ impl Rings {
             let skips = listening.is_new();
             let reading = Reading { rings, skips };
             let read = move |out: &Out<Outcome>| out.send(Outcome::Read(reading.read()));
-            if self
-                .errands
-                .start(number, Whose::Of(key.owner.clone()), read)
-            {
+            if self.errands.start(number, Whose::Of(owner.clone()), read) {
                 listening.begins(number, now);
+                self.turns.reads(&owner, &key);
                 self.last = number;
                 self.reading = Some((number, Instant::now() + HANGS));
                 return;
@@ -484,8 +490,16 @@ impl Rings {
         }
     }
 
-    /// Reading that hangs is waited for no longer.
+    /// Reading that hangs is waited for no longer. A search that hangs is told of.
     fn give_up(&mut self, hub: &mut Hub, now: Nanos) {
+        let since = self.searching.since;
+        if since.is_some_and(|it| it.elapsed() > HANGS)
+            && let Some(told) = self
+                .searching
+                .takes(Some("the search for rings hangs".to_owned()))
+        {
+            hub.handle(Event::Outside(&told));
+        }
         if let Some((number, deadline)) = self.reading
             && Instant::now() > deadline
         {
@@ -508,7 +522,7 @@ impl Rings {
         let mut seen = self.shown.0.borrow_mut();
         seen.sampled = told.collect();
         seen.rings = self.rings.len() as u64;
-        seen.unclaimed = self.searching.unclaimed.len() as u64;
+        seen.unclaimed = self.searching.unclaimed;
         seen.refused = self.refused.words();
         seen.trouble.clone_from(&self.searching.trouble);
     }
@@ -522,11 +536,33 @@ fn of_errand(jobs: &mut BTreeMap<Key, Job>, number: u64) -> Option<&mut Job> {
     })
 }
 
+/// The job of a ring's process.
+fn key_of(writer: &Writer) -> Key {
+    Key {
+        uid: writer.process.uid,
+        owner: writer.owner.clone(),
+        home: writer.home.as_ref().map(|home| home.as_str().to_owned()),
+        parent: writer.parent,
+    }
+}
+
+/// Has the log say something of a process's rings, as an event of its user's or its pod's.
+fn tell(hub: &mut Hub, writer: &Writer, told: Option<String>) {
+    if let Some(told) = told {
+        hub.handle(Event::Theirs {
+            uid: writer.process.uid,
+            home: writer.home.as_ref(),
+            what: &told,
+        });
+    }
+}
+
 fn refusal_of(ring: &Ring, why: String) -> Refusal {
     Refusal {
         id: ring.id.clone(),
         name: ring.name.clone(),
-        uid: ring.writer.process.uid,
+        writer: ring.writer.clone(),
         why,
+        may_pass: false,
     }
 }

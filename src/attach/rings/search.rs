@@ -1,42 +1,54 @@
 //! The rings in a directory, and who has written each. A ring is a file of a user's: it may be anything.
 //!
 //! Which process writes a ring is told by its lock: the plugin keeps its own ring locked for as long as it lives, and
-//! the kernel tells of a process's descriptors what they have locked. litd itself never locks a ring.
+//! the kernel tells of a process's descriptors what they have locked. So rings are searched for among the open files of
+//! processes that use GPUs, and no other file in the directory is looked at, whoever has made it and how many there
+//! are. litd itself never locks a ring.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::fs::{self, DirEntry, File, Metadata, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use litd_attach::Owner;
 use litd_attach::ring::{BEGIN, BYTES, END, Reader};
-use litd_core::Home;
-use litd_files::Beneath;
+use litd_core::{Home, Owners};
+use litd_files::{Beneath, NotTaken};
 use nix::fcntl::OFlag;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::attach::fit;
+use crate::attach::looked::owner_of;
 use crate::attach::ranks::Candidate;
-use crate::lock_holders::{id_of, locked_by};
-use crate::process::{Process, Processes, Stat};
+use crate::lock_holders::{Left, id, id_of, locked_by};
+use crate::process::{Processes, Stat};
 
-/// The most files of the directory that are looked at.
-const MOST_FILES: usize = 10_000;
+/// The most open files of the processes of a user, or of a pod, that are looked at, each time; and the most of these
+/// that are named as rings are.
+const MOST: Left = Left {
+    descriptors: 1 << 16,
+    files: 256,
+};
 
-/// The most open files of a user's processes that are looked at, each time.
-const MOST_DESCRIPTORS: usize = 1 << 16;
+/// The most names in the directory that are read, each time, to count rings that nobody writes.
+const MOST_NAMES: usize = 10_000;
+
+/// A ring has no longer name: the plugin's has two numbers in it.
+const LONGEST_NAME: usize = 64;
 
 /// A search, with all that is known before it.
 #[derive(Debug)]
 pub(super) struct Search {
     pub proc: PathBuf,
     pub directory: PathBuf,
+    pub owners: Owners,
     /// The processes that write rings that are known, by the rings' ids.
     pub known: BTreeMap<String, u32>,
-    /// The files that are refused.
+    /// The files that are refused for good.
     pub refused: BTreeSet<String>,
     /// Processes that hold GPUs, with their users, where these are to be asked for their rings.
     pub holders: Option<BTreeSet<(u32, u32)>>,
@@ -52,12 +64,14 @@ pub(super) struct Ring {
     pub writer: Writer,
 }
 
-/// The process that writes a ring.
+/// A process that has a ring locked.
 #[derive(Debug, Clone)]
 pub(super) struct Writer {
     pub process: Candidate,
     pub parent: i32,
     pub home: Option<Home>,
+    /// The user or the pod that it is counted with.
+    pub owner: Owner,
 }
 
 /// A file that is not read.
@@ -65,84 +79,73 @@ pub(super) struct Writer {
 pub(super) struct Refusal {
     pub id: String,
     pub name: String,
-    pub uid: u32,
+    /// The process that has the file locked.
+    pub writer: Writer,
     pub why: String,
+    /// Whether the file may be a ring the next time.
+    pub may_pass: bool,
 }
 
-/// The content of the directory.
+/// What a search has found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// The ids of all files that are named as rings are.
-    pub there: BTreeSet<String>,
-    /// Of these, those that no process is known to write. Rings of processes that have ended stay for a while.
-    pub unclaimed: BTreeSet<String>,
+    /// The ids of all files that are named as rings are and that processes which use GPUs have locked; `None` where
+    /// these were not asked.
+    pub locked: Option<BTreeSet<String>>,
     pub rings: Vec<Ring>,
     pub refused: Vec<Refusal>,
+    /// Users and pods whose processes have too many files open to look at all of them, each by one such process.
+    pub overfull: BTreeMap<Owner, Writer>,
+    /// How many files that are named as rings no process is known to write. Rings of processes that have ended stay
+    /// for a while.
+    pub unclaimed: u64,
+    /// When the directory has changed last, if there may be rings of processes that are not known to use GPUs.
+    pub changed: Option<(i64, i64)>,
     /// Why the directory can't be looked at, in words.
     pub trouble: Option<String>,
 }
 
-/// A file of the directory.
-struct Entry {
-    id: String,
-    name: String,
-    /// Below the directory.
-    path: PathBuf,
-    about: Metadata,
-}
+/// Files that are locked, each with its name and the processes that have it locked, by their ids.
+type Locked = BTreeMap<String, (OsString, Vec<Writer>)>;
 
 fn is_ring(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let ends = name.strip_suffix(END.as_bytes());
-    name.starts_with(BEGIN.as_bytes()) && ends.is_some_and(|it| it.ends_with(b"."))
+    name.len() <= LONGEST_NAME
+        && name.starts_with(BEGIN.as_bytes())
+        && ends.is_some_and(|it| it.ends_with(b"."))
 }
 
-impl Entry {
-    fn of(entry: &DirEntry) -> Option<Self> {
-        let name = entry.file_name();
-        if !is_ring(&name) {
-            return None;
-        }
-        // No link is followed for that.
-        let about = entry.metadata().ok()?;
-        Some(Self {
-            id: id_of(&about),
-            name: name.to_string_lossy().escape_debug().to_string(),
-            path: Path::new("/").join(name),
-            about,
-        })
+/// The file with this name in the directory, if it is the one with that id; `None` where it is not, as when a process
+/// has a file locked elsewhere.
+fn open(
+    directory: &File,
+    name: &OsStr,
+    id: &str,
+    uid: u32,
+) -> Result<Option<Beneath>, (String, bool)> {
+    // No link is followed for that.
+    let about = fs::symlink_metadata(place(directory).join(name));
+    let Some(about) = about.ok().filter(|about| id_of(about) == id) else {
+        return Ok(None);
+    };
+    let bytes = about.len();
+    if about.is_file() && bytes != BYTES as u64 {
+        let why = format!("has {bytes} bytes, and a ring has {BYTES}");
+        return Err((why, false));
     }
+    let file = Beneath::open(directory, &Path::new("/").join(name), uid, BYTES as u64);
+    let file = file.map_err(|why| (why.to_string(), matches!(why, NotTaken::Leased)))?;
+    let is_same = id_of(file.found()) == id && file.found().len() == BYTES as u64;
+    match is_same {
+        true => Ok(Some(file)),
+        false => Err(("has changed while it was looked at".to_owned(), true)),
+    }
+}
 
-    /// Why it is no ring, whoever writes it.
-    fn flaw(&self, directory: &File) -> Option<String> {
-        let about = &self.about;
-        if about.is_file() && about.len() != BYTES as u64 {
-            let bytes = about.len();
-            return Some(format!("has {bytes} bytes, and a ring has {BYTES}"));
-        }
-        if about.is_file() && about.nlink() == 1 {
-            return None;
-        }
-        self.open(directory).err()
-    }
-
-    fn open(&self, directory: &File) -> Result<Beneath, String> {
-        let file = Beneath::open(directory, &self.path, self.about.uid(), BYTES as u64);
-        let file = file.map_err(|why| why.to_string())?;
-        let is_same = id_of(file.found()) == self.id && file.found().len() == BYTES as u64;
-        is_same
-            .then_some(file)
-            .ok_or_else(|| "has changed while it was looked at".to_owned())
-    }
-
-    fn refused(self, why: String) -> Refusal {
-        Refusal {
-            uid: self.about.uid(),
-            id: self.id,
-            name: self.name,
-            why,
-        }
-    }
+/// An open directory's path.
+fn place(directory: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", directory.as_raw_fd()).into()
 }
 
 /// The directory, if nobody else can put files in each other's place there, and reading waits for no disk.
@@ -170,7 +173,8 @@ impl Search {
         let mut found = Found::default();
         match opened(&self.directory) {
             Ok(directory) => {
-                if let Err(error) = self.look(&directory, &mut found) {
+                self.ask(&directory, &mut found);
+                if let Err(error) = self.count(&directory, &mut found) {
                     found.trouble = Some(format!("{}: {error}", self.directory.display()));
                 }
             }
@@ -179,82 +183,99 @@ impl Search {
         found
     }
 
-    fn look(&self, directory: &File, found: &mut Found) -> io::Result<()> {
-        let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        let mut whole = Vec::new();
-        for entry in fs::read_dir(place)?.take(MOST_FILES).flatten() {
-            let Some(entry) = Entry::of(&entry) else {
-                continue;
-            };
-            found.there.insert(entry.id.clone());
-            if self.refused.contains(&entry.id) {
-                continue;
-            }
-            // A ring that is known already is read as far as it is there.
-            let is_new = !self.known.contains_key(&entry.id);
-            match is_new.then(|| entry.flaw(directory)).flatten() {
-                Some(why) => found.refused.push(entry.refused(why)),
-                None => whole.push(entry),
+    /// Asks the processes that use GPUs for their rings.
+    fn ask(&self, directory: &File, found: &mut Found) {
+        let Some(holders) = &self.holders else {
+            return;
+        };
+        let locked = self.locked(holders, found);
+        found.locked = Some(locked.keys().cloned().collect());
+        for (id, (name, writers)) in locked {
+            if !self.refused.contains(&id) {
+                self.judge(directory, id, &name, &writers, found);
             }
         }
-        let mut writers = self.writers(&whole);
-        for entry in whole {
-            let writers = writers.remove(&entry.id).unwrap_or_default();
-            self.judge(directory, entry, &writers, found);
-        }
-        Ok(())
     }
 
-    /// The processes that have these files locked, as far as they hold GPUs.
-    fn writers(&self, whole: &[Entry]) -> BTreeMap<String, Vec<(Candidate, i32)>> {
-        let mut writers: BTreeMap<String, Vec<(Candidate, i32)>> = BTreeMap::new();
-        let mut left: BTreeMap<u32, usize> = whole
-            .iter()
-            .map(|it| (it.about.uid(), MOST_DESCRIPTORS))
-            .collect();
+    fn locked(&self, holders: &BTreeSet<(u32, u32)>, found: &mut Found) -> Locked {
         let processes = Processes::new(&self.proc);
-        for &(pid, uid) in self.holders.iter().flatten() {
-            // Only a user's own processes write his rings.
-            let Some(left) = left.get_mut(&uid) else {
+        let mut left: BTreeMap<Owner, Left> = BTreeMap::new();
+        let mut all = Locked::new();
+        for &(pid, uid) in holders {
+            let Some(writer) = self.writer(&processes, pid, uid) else {
                 continue;
             };
-            let stat = Stat::read(&self.proc.join(pid.to_string()).join("stat"));
-            let Some(stat) = stat.filter(|it| !it.has_ended) else {
-                continue;
-            };
+            let left = left.entry(writer.owner.clone()).or_insert(MOST);
             let Some(locked) = locked_by(&self.proc, pid, is_ring, left) else {
+                let owner = writer.owner.clone();
+                found.overfull.entry(owner).or_insert(writer);
                 continue;
             };
-            let own = processes.own_id(pid);
-            let process = Process::since(&self.proc, pid, stat.began);
             // A process that lives now lived while procfs was read.
-            let (Some(own), None) = (own, process.doubt()) else {
+            if processes.home_since(pid, writer.process.began).is_none() {
                 continue;
-            };
-            let process = Candidate {
+            }
+            for (id, name) in locked {
+                let (_, writers) = all.entry(id).or_insert((name, Vec::new()));
+                writers.push(writer.clone());
+            }
+        }
+        all
+    }
+
+    /// A process that uses a GPU; `None` where it has ended.
+    fn writer(&self, processes: &Processes, pid: u32, uid: u32) -> Option<Writer> {
+        let stat = Stat::read(&self.proc.join(pid.to_string()).join("stat"));
+        let stat = stat.filter(|it| !it.has_ended)?;
+        let own = processes.own_id(pid)?;
+        let home = processes.home_since(pid, stat.began)?;
+        Some(Writer {
+            process: Candidate {
                 pid,
                 uid,
                 began: stat.began,
                 own,
-            };
-            for id in locked {
-                writers.entry(id).or_default().push((process, stat.parent));
-            }
-        }
-        writers
+            },
+            parent: stat.parent,
+            owner: owner_of(home.as_ref(), &self.owners, uid),
+            home,
+        })
     }
 
-    /// A file without a flaw, and those that have it locked.
+    /// A file that these have locked.
     fn judge(
         &self,
         directory: &File,
-        entry: Entry,
-        writers: &[(Candidate, i32)],
+        id: String,
+        name: &OsStr,
+        writers: &[Writer],
         found: &mut Found,
     ) {
-        let known = self.known.get(&entry.id).copied();
-        let others = writers.iter().map(|(it, _)| it.pid);
+        let Some(writer) = writers.first().cloned() else {
+            return;
+        };
+        let known = self.known.get(&id).copied();
+        let others = writers.iter().map(|it| it.process.pid);
         let pids: BTreeSet<u32> = others.chain(known).collect();
+        let name_in_words = || name.to_string_lossy().escape_debug().to_string();
+        let mut refuse = |id: String, writer: Writer, why: String, may_pass: bool| {
+            found.refused.push(Refusal {
+                id,
+                name: name_in_words(),
+                writer,
+                why,
+                may_pass,
+            });
+        };
+        // A ring that is known already is read as far as it is there.
+        let file = match known {
+            Some(_) => None,
+            None => match open(directory, name, &id, writer.process.uid) {
+                Ok(Some(file)) => Some(file),
+                Ok(None) => return,
+                Err((why, may_pass)) => return refuse(id, writer, why, may_pass),
+            },
+        };
         if pids.len() > 1 {
             // A process that was forked from the writer has the same lock, and may write as well.
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -262,40 +283,230 @@ impl Search {
                 "is locked by several processes that use GPUs, {}: which of them writes it is unknown",
                 pids.join(" and ")
             );
-            return found.refused.push(entry.refused(why));
+            return refuse(id, writer, why, false);
         }
-        if known.is_some() {
-            return;
-        }
-        let Some(&(process, parent)) = writers.first() else {
-            found.unclaimed.insert(entry.id);
-            return;
-        };
-        if process.uid != entry.about.uid() {
-            let why = format!(
-                "is locked by process {} of user {}",
-                process.pid, process.uid
-            );
-            return found.refused.push(entry.refused(why));
-        }
-        let file = match entry.open(directory) {
-            Ok(file) => file,
-            Err(why) => return found.refused.push(entry.refused(why)),
-        };
-        let processes = Processes::new(&self.proc);
-        // Else the process has just ended.
-        if let Some(home) = processes.home_since(process.pid, process.began) {
+        if let Some(file) = file {
             found.rings.push(Ring {
-                id: entry.id,
-                name: entry.name,
+                id,
+                name: name_in_words(),
                 file: Arc::new(file),
                 reader: Reader::default(),
-                writer: Writer {
-                    process,
-                    parent,
-                    home,
-                },
+                writer,
             });
         }
+    }
+
+    /// Counts what is named as rings are and nobody is known to write. No file is looked at for that.
+    fn count(&self, directory: &File, found: &mut Found) -> io::Result<()> {
+        let about = directory.metadata()?;
+        let mut names = fs::read_dir(place(directory))?;
+        let mut inodes = BTreeSet::new();
+        for entry in names.by_ref().take(MOST_NAMES).flatten() {
+            if is_ring(&entry.file_name()) {
+                inodes.insert(entry.ino());
+            }
+        }
+        let of_now = found.rings.iter().map(|it| &it.id);
+        let refused = found.refused.iter().filter(|it| !it.may_pass);
+        let of_now = of_now.chain(refused.map(|it| &it.id));
+        let of_now: BTreeSet<&String> = of_now.collect();
+        let is_nobodys = |&inode: &u64| {
+            let id = id(about.dev(), inode);
+            !self.known.contains_key(&id) && !self.refused.contains(&id) && !of_now.contains(&id)
+        };
+        found.unclaimed = inodes.into_iter().filter(is_nobodys).count() as u64;
+        let may_be_more = found.unclaimed > 0 || names.next().is_some();
+        found.changed = may_be_more.then(|| (about.mtime(), about.mtime_nsec()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+    use nix::unistd::Uid;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A directory for rings, and a procfs with the processes that use GPUs. All is root's, unless it is said.
+    struct Node {
+        directory: TempDir,
+        proc: TempDir,
+        holders: BTreeSet<(u32, u32)>,
+    }
+
+    impl Node {
+        /// `None` where no file can be another user's.
+        fn new() -> Option<Self> {
+            if !Uid::effective().is_root() {
+                return None;
+            }
+            let shared = || tempfile::tempdir_in("/dev/shm").unwrap();
+            let directory = shared();
+            fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
+            Some(Self {
+                directory,
+                proc: shared(),
+                holders: BTreeSet::new(),
+            })
+        }
+
+        /// A file of this user's in the directory.
+        fn file(&self, name: &str, uid: u32, bytes: usize) -> PathBuf {
+            let path = self.directory.path().join(name);
+            File::create(&path).unwrap().set_len(bytes as u64).unwrap();
+            chown(&path, Some(uid), None).unwrap();
+            path
+        }
+
+        /// A process of a pod, or of none, that uses a GPU.
+        fn process(&mut self, pid: u32, uid: u32, pod: Option<u32>) {
+            let place = self.proc.path().join(pid.to_string());
+            for folder in ["fd", "fdinfo"] {
+                fs::create_dir_all(place.join(folder)).unwrap();
+            }
+            let write = |name: &str, text: String| fs::write(place.join(name), text).unwrap();
+            write("stat", format!("{pid} (a) S 1 {}55 0", "0 ".repeat(17)));
+            write("status", format!("NSpid:\t{pid}\n"));
+            if let Some(pod) = pod {
+                let pod = format!("0::/kubepods/pod{pod:08x}-aaaa-4bbb-8ccc-0123456789ab\n");
+                write("cgroup", pod);
+            }
+            self.holders.insert((pid, uid));
+        }
+
+        fn opens(&self, pid: u32, number: usize, file: &Path) {
+            let place = self.proc.path().join(pid.to_string());
+            symlink(file, place.join(format!("fd/{number}"))).unwrap();
+        }
+
+        /// It opens a file and locks it.
+        fn locks(&self, pid: u32, number: usize, file: &Path) {
+            self.opens(pid, number, file);
+            let id = id_of(&fs::symlink_metadata(file).unwrap());
+            let lock = format!("pos:\t0\nlock:\t1: FLOCK  ADVISORY  WRITE {pid} {id} 0 EOF\n");
+            let place = self.proc.path().join(pid.to_string());
+            fs::write(place.join(format!("fdinfo/{number}")), lock).unwrap();
+        }
+
+        fn found(&self) -> Found {
+            let search = Search {
+                proc: self.proc.path().to_owned(),
+                directory: self.directory.path().to_owned(),
+                owners: Owners::default(),
+                known: BTreeMap::new(),
+                refused: BTreeSet::new(),
+                holders: Some(self.holders.clone()),
+            };
+            let found = search.found();
+            assert_eq!(found.trouble, None);
+            found
+        }
+    }
+
+    fn names(found: &Found) -> Vec<&str> {
+        found.rings.iter().map(|it| it.name.as_str()).collect()
+    }
+
+    #[test]
+    fn no_number_of_others_files_hides_a_ring() {
+        let Some(mut node) = Node::new() else {
+            return;
+        };
+        node.process(7, 1000, None);
+        let ring = node.file("nccl-7-1.ring", 1000, BYTES);
+        node.locks(7, 3, &ring);
+        // A tmpfs lists the newest first.
+        for at in 0..MOST_NAMES {
+            node.file(&format!("x{at}"), 1001, 0);
+            node.file(&format!("nccl-{at}.ring"), 1001, 1);
+        }
+        let found = node.found();
+        assert_eq!(names(&found), ["nccl-7-1.ring"]);
+        // Nobody has locked the others: they are looked at no further than by their names.
+        assert!(found.refused.is_empty() && found.overfull.is_empty());
+        assert!((1..=MOST_NAMES as u64).contains(&found.unclaimed));
+        assert!(found.changed.is_some(), "there may be more rings");
+    }
+
+    #[test]
+    fn a_pods_open_files_hide_no_ring_of_another_pods_with_the_same_user() {
+        let Some(mut node) = Node::new() else {
+            return;
+        };
+        for pid in [5, 6] {
+            node.process(pid, 0, Some(1));
+        }
+        for number in 0..=MOST.descriptors / 2 {
+            for pid in [5, 6] {
+                node.opens(pid, number, Path::new("/dev/null"));
+            }
+        }
+        for (pid, pod) in [(7, Some(2)), (8, None)] {
+            node.process(pid, 0, pod);
+            let ring = node.file(&format!("nccl-{pid}-1.ring"), 0, BYTES);
+            node.locks(pid, 3, &ring);
+        }
+        let found = node.found();
+        assert_eq!(names(&found), ["nccl-7-1.ring", "nccl-8-1.ring"]);
+        let [(Owner::Pod(pod), _)] = &Vec::from_iter(found.overfull)[..] else {
+            panic!("the first pod");
+        };
+        assert!(pod.contains("00000001"), "{pod}");
+    }
+
+    #[test]
+    fn who_locks_too_many_files_hides_nobody_elses() {
+        let Some(mut node) = Node::new() else {
+            return;
+        };
+        node.process(6, 1001, None);
+        for number in 0..=MOST.files {
+            let file = node.file(&format!("nccl-6-{number}.ring"), 1001, 1);
+            node.locks(6, number, &file);
+        }
+        node.process(7, 1000, None);
+        let ring = node.file("nccl-7-1.ring", 1000, BYTES);
+        node.locks(7, 3, &ring);
+        let found = node.found();
+        assert_eq!(names(&found), ["nccl-7-1.ring"]);
+        let overfull: Vec<&Owner> = found.overfull.keys().collect();
+        assert_eq!(overfull, [&Owner::User(1001)]);
+        assert!(found.refused.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_locked_elsewhere_is_none_of_the_directory() {
+        let Some(mut node) = Node::new() else {
+            return;
+        };
+        // Another user has a ring of the same name in the directory.
+        node.process(6, 1001, None);
+        let elsewhere = node.proc.path().join("nccl-7-1.ring");
+        File::create(&elsewhere).unwrap();
+        node.locks(6, 3, &elsewhere);
+        node.process(7, 1000, None);
+        let ring = node.file("nccl-7-1.ring", 1000, BYTES);
+        node.locks(7, 3, &ring);
+        let found = node.found();
+        assert_eq!(names(&found), ["nccl-7-1.ring"]);
+        assert!(found.refused.is_empty(), "{:?}", found.refused);
+    }
+
+    #[test]
+    fn a_ring_has_no_long_name() {
+        let named = |length: usize| {
+            let name = format!(
+                "{BEGIN}{}.{END}",
+                "1".repeat(length - BEGIN.len() - 1 - END.len())
+            );
+            assert_eq!(name.len(), length);
+            is_ring(OsStr::new(&name))
+        };
+        assert!(named(LONGEST_NAME));
+        assert!(!named(LONGEST_NAME + 1));
     }
 }

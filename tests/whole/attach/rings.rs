@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions, Permissions};
-use std::io::{BufReader, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use litd_attach::ring::{AT_BEGUN, AT_MAGIC, AT_PID, BYTES, Function, Record};
 use litd_nccl::ring::Ring;
 use litd_traces::{KernelClass, Timeline};
 use litd_units::Nanos;
+use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::{dup, mkfifo};
 
@@ -111,16 +112,31 @@ fn own_ring() -> (PathBuf, PathBuf) {
     reason = "the plugin gives its descriptor to nobody, and a fork has it all the same"
 )]
 fn copied() -> OwnedFd {
-    let (_, number) = own_ring();
-    let number = number
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .parse()
-        .unwrap();
     // SAFETY: the ring stays open until this process ends.
-    dup(unsafe { BorrowedFd::borrow_raw(number) }).unwrap()
+    dup(unsafe { BorrowedFd::borrow_raw(number_of(&own_ring().1)) }).unwrap()
+}
+
+/// A descriptor's number.
+fn number_of(descriptor: &Path) -> i32 {
+    let number = descriptor.file_name().unwrap().to_str().unwrap();
+    number.parse().unwrap()
+}
+
+/// Takes a lease on the process's own ring, or gives it up: whoever opens the ring waits for that, or is told.
+#[allow(unsafe_code, reason = "nix has no leases")]
+fn lease(kind: i32) {
+    // Of fcntl(2): the signal that is sent when somebody opens the file. This one ends no process.
+    const F_SETSIG: i32 = 10;
+    let ring = number_of(&own_ring().1);
+    let harmless = libc::SIGURG;
+    // SAFETY: both have integers alone as arguments, and say what is wrong by their results.
+    let (signal, lease) = unsafe {
+        (
+            libc::fcntl(ring, F_SETSIG, harmless),
+            libc::fcntl(ring, libc::F_SETLEASE, kind),
+        )
+    };
+    assert_eq!((signal, lease), (0, 0), "{}", io::Error::last_os_error());
 }
 
 /// Not a test by itself: what a [`Writer`] runs.
@@ -131,6 +147,7 @@ fn writing_a_ring() {
     };
     let ring = Ring::within(&directory).unwrap();
     let mut hook = None;
+    let mut locked = Vec::new();
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let (command, rest) = line.split_once(' ').unwrap_or((&line, ""));
@@ -139,6 +156,15 @@ fn writing_a_ring() {
                 let words: Vec<u64> = rest.split(' ').map(|it| it.parse().unwrap()).collect();
                 ring.write(&Record::of_words(&words.try_into().unwrap(), 0).unwrap());
                 continue;
+            }
+            "leases" => lease(libc::F_WRLCK),
+            "yields" => lease(libc::F_UNLCK),
+            "locks" => {
+                let mut how = OpenOptions::new();
+                let how = how.read(true).custom_flags(libc::O_NONBLOCK);
+                let file = how.open(rest).unwrap();
+                file.lock().unwrap();
+                locked.push(file);
             }
             "hook" => hook = Some(UnixStream::connect(rest).unwrap()),
             // From now on it asks for traces, too.
@@ -161,7 +187,7 @@ fn writing_a_ring() {
         }
         println!("answer done");
     }
-    drop(hook);
+    drop((hook, locked));
     std::process::exit(0);
 }
 
@@ -471,7 +497,8 @@ fn opened(directory: tempfile::TempDir) -> tempfile::TempDir {
     directory
 }
 
-/// Each is one error, and nothing else: nothing is followed, waited for, or changed.
+/// Files that a process which uses a GPU has locked are one error each, and nothing else: nothing is waited for, or
+/// changed. What nobody has locked is not looked at.
 #[test]
 fn what_is_no_ring_is_one_error_each() {
     let Some(mut node) = Node::new("observe") else {
@@ -493,42 +520,112 @@ fn what_is_no_ring_is_one_error_each() {
     sized("long", 10 << 30);
     sized("short", 4096);
     sized("twice", BYTES as u64);
-    fs::hard_link(place("twice"), place("again")).unwrap();
-    // Right in its size, and nobody's.
-    sized("nobody", BYTES as u64);
     sized("odd\u{1b}[31m", 1);
-    node.begins();
+    sized("theirs", BYTES as u64);
+    for name in ["pipe", "folder", "long", "short", "twice", "odd\u{1b}[31m"] {
+        chown(place(name), Some(ALICE), Some(ALICE)).unwrap();
+    }
     let told = [
-        ("nccl-link.ring", "a link stands there"),
         ("nccl-pipe.ring", "is a named pipe"),
         ("nccl-folder.ring", "is a directory"),
         ("nccl-long.ring", "has 10737418240 bytes"),
         ("nccl-short.ring", "has 4096 bytes"),
         ("nccl-twice.ring", "has a second name"),
-        ("nccl-again.ring", "has a second name"),
         ("nccl-odd\\u{1b}[31m.ring", "has 1 bytes"),
+        ("nccl-theirs.ring", "belongs to user 0"),
     ];
+    for name in [
+        "link",
+        "pipe",
+        "folder",
+        "long",
+        "short",
+        "twice",
+        "odd\u{1b}[31m",
+        "theirs",
+    ] {
+        node.writers[0].does(&format!("locks {}", place(name).display()));
+    }
+    fs::hard_link(place("twice"), place("again")).unwrap();
+    // Nobody has these locked.
+    sized("nobody", BYTES as u64);
+    sized("nobody-either", 1);
+    node.begins();
+    for (name, _) in told {
+        node.pass_until(name, |node| node.warned(name) > 0);
+    }
     // Many searches later.
+    node.stand.pass(60.0);
     thread::sleep(Duration::from_secs(5));
     for (name, why) in told {
-        // Two names of one file are one file.
-        let one = if why == "has a second name" {
-            ["nccl-twice.ring", "nccl-again.ring"]
-        } else {
-            [name, name]
-        };
         let said = node.stand.events(EventKind::Fault);
-        let of_it = |it: &&String| one.iter().any(|name| it.contains(name));
-        let said: Vec<_> = said.iter().filter(of_it).collect();
+        let said: Vec<_> = said.iter().filter(|it| it.contains(name)).collect();
         assert!(said.len() == 1 && said[0].contains(why), "{name}: {said:?}");
     }
+    for name in ["nccl-link.ring", "nccl-nobody", "target"] {
+        assert_eq!(node.warned(name), 0, "{name}");
+    }
     let seen = node.seen();
-    assert_eq!((seen.rings, seen.unclaimed), (GPUS as u64, 1), "{seen:#?}");
+    assert_eq!((seen.rings, seen.unclaimed), (GPUS as u64, 3), "{seen:#?}");
     assert!(place("link").symlink_metadata().is_ok() && place("pipe").exists());
     assert!(
         job(&node.stand).is_some(),
         "the job is none the worse for it"
     );
+}
+
+/// Another user, who has no GPU, makes more files than are looked at.
+#[test]
+fn no_number_of_others_files_keeps_a_job_from_being_sampled() {
+    let Some(mut node) = Node::without_gpus(&quick("observe"), directory()) else {
+        return;
+    };
+    // A tmpfs lists the newest first.
+    for at in 0..10_001 {
+        let path = node.directory.path().join(format!("x{at}"));
+        fs::write(&path, "").unwrap();
+        chown(&path, Some(BOB), None).unwrap();
+    }
+    thread::sleep(Duration::from_secs(3));
+    node.take_gpus();
+    node.begins();
+}
+
+/// Opening a ring would wait until its process gives a lease up, 45 s at most: litd doesn't, and reads it later.
+#[test]
+fn a_ring_with_a_lease_is_waited_for_by_nobody() {
+    let Some(mut node) = Node::without_gpus(&quick("observe"), directory()) else {
+        return;
+    };
+    let folder = fs::File::open(node.directory.path()).unwrap();
+    let ring = Path::new("/").join(node.writers[0].ring.file_name().unwrap());
+    let opens = || litd_files::Beneath::open(&folder, &ring, ALICE, BYTES as u64);
+    drop(opens().unwrap());
+    node.writers[0].does("leases");
+    let began = Instant::now();
+    node.take_gpus();
+    node.pass_until("the others' rings", |node| {
+        node.seen().rings == GPUS as u64 - 1
+    });
+    assert!(matches!(opens(), Err(litd_files::NotTaken::Leased)));
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "it was waited for"
+    );
+    assert_eq!(
+        node.warned("holds a lease on it"),
+        1,
+        "{}",
+        node.stand.said()
+    );
+    let refused = node.seen().refused;
+    assert!(
+        refused.len() == 1 && refused[0].contains("lease"),
+        "{refused:?}"
+    );
+    node.writers[0].does("yields");
+    node.begins();
+    assert!(node.seen().refused.is_empty());
 }
 
 /// A ring that lies, or is cut while it is read, is one error, and its job is measured no more.

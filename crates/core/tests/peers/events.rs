@@ -215,3 +215,29 @@ fn who_comes_and_goes_at_a_gpu_washes_away_none_of_the_nodes_events() {
     assert!(come > 100, "{come} {:?}", &node.events()[..9]);
     assert_eq!(counted(&node, "started on"), 1);
 }
+
+/// A user with all his subordinate ids leaves files that are none of the kind that litd reads, again and again.
+#[test]
+fn what_a_users_processes_leave_for_litd_washes_away_nobody_elses_events() {
+    let _beside = beside();
+    let mut node = Node::new(1, config());
+    let passwd = "alice:x:1000:1000::/home/alice:/bin/sh\n";
+    node.core
+        .set_owners(Owners::of("alice:100000:65536\n", passwd));
+    let mut leaves = |uid, home: Option<&Home>, what| {
+        let theirs = Event::Theirs { uid, home, what };
+        node.handle(theirs, &mut |reply| reply);
+    };
+    let pod = Home::of(&cgroup(1));
+    for _ in 0..4 {
+        leaves(1001, None, "a file of user 1001");
+        leaves(0, pod.as_ref(), "a file of a pod");
+    }
+    for at in 0..3000 {
+        leaves(100_000 + at, None, "a file of alice");
+    }
+    assert_eq!(counted(&node, "started on"), 1);
+    assert_eq!(counted(&node, "of user 1001"), 4);
+    assert_eq!(counted(&node, "of a pod"), 4);
+    assert!(counted(&node, "of alice") > 100);
+}

@@ -5,12 +5,12 @@
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, File, OpenOptions};
 use std::num::NonZeroUsize;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::slice;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use litd_attach::ring::{
     AT_BEGUN, AT_DROPPED, AT_MAGIC, AT_PID, BEGIN, BYTES, END, HEADER_WORDS, MAGIC, RECORD_WORDS,
@@ -19,24 +19,28 @@ use litd_attach::ring::{
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag, fallocate};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::Uid;
 
 /// The variable that names the directory for rings.
 const DIRECTORY: &str = "LITD_NCCL_DIRECTORY";
 
-/// The most files of a directory that are looked at.
-const MOST_FILES: usize = 10_000;
+/// A job's begin waits no longer for the removal of old rings: anybody can make any number of files.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Removes this user's rings whose processes have ended: a ring takes memory, and no other program removes it.
 fn remove_old(directory: &Path) {
     let Ok(files) = fs::read_dir(directory) else {
         return;
     };
-    for path in files.take(MOST_FILES).flatten().map(|it| it.path()) {
-        let name = path
-            .file_name()
-            .map(OsStr::as_encoded_bytes)
-            .unwrap_or_default();
-        if !name.starts_with(BEGIN.as_bytes()) || path.extension() != Some(OsStr::new(END)) {
+    let (own, began) = (Uid::effective().as_raw(), Instant::now());
+    let files = files.take_while(|_| began.elapsed() < PATIENCE).flatten();
+    for file in files {
+        let (name, path) = (file.file_name(), file.path());
+        if !name.as_encoded_bytes().starts_with(BEGIN.as_bytes())
+            || path.extension() != Some(OsStr::new(END))
+            // No link is followed for that.
+            || file.metadata().map_or(true, |it| it.uid() != own)
+        {
             continue;
         }
         let flags = (OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).bits();
@@ -160,5 +164,28 @@ impl Ring {
             .read(read)
             .unwrap()
             .records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_files_keep_no_old_ring_from_being_removed() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let ring = |name: &str| directory.path().join(format!("{BEGIN}{name}.{END}"));
+        for name in ["1-1", "2-2"] {
+            fs::write(ring(name), "").unwrap();
+        }
+        let lives = Flock::lock(File::open(ring("2-2")).unwrap(), FlockArg::LockExclusive).unwrap();
+        // A tmpfs lists the newest first.
+        for at in 0..10_001 {
+            fs::write(directory.path().join(format!("x{at}")), "").unwrap();
+        }
+        remove_old(directory.path());
+        assert!(!ring("1-1").exists());
+        assert!(ring("2-2").exists(), "its process lives");
+        drop(lives);
     }
 }
