@@ -92,9 +92,9 @@ fn a_gpu_that_tells_an_odd_range_holds_up_nobody_elses_undo() {
                 let (code, said) = stand.restore();
                 assert_others_are_back(&stand, LOWERED, code, &said);
                 *stand.rig.hardware().range_mut(LOWERED).unwrap() = range;
-                let (code, said) = stand.restore();
-                assert_eq!(code, Some(0), "{said}");
-                stand.assert_clean();
+                // Where the first one's write has failed, it may still be done.
+                let said = stand.restore_after_kill();
+                stand.assert_clean_but_for_late(&said);
             });
         }
     });
