@@ -25,13 +25,13 @@ pub struct Recording {
     pub litd: String,
     /// Whether root has recorded it: some files can be read by root alone.
     pub root: bool,
-    /// What `litctl doctor --json` printed, with hashes for serial numbers.
+    /// The report that `litctl doctor --json` printed, with hashes for serial numbers.
     pub report: Value,
     /// The files, by their paths, such as `sys/class/drm/card1`.
     pub files: BTreeMap<String, Entry>,
 }
 
-/// What is at a path. A directory that has anything in it needs no entry of its own.
+/// The thing at a path. A directory that has anything in it needs no entry of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
@@ -43,15 +43,15 @@ pub enum Entry {
     Node,
     /// A file.
     File {
-        /// Its permissions, in octal digits: `644`.
+        /// The file's permissions, in octal digits: `644`.
         mode: Mode,
-        /// What reading it gave.
+        /// The result of reading it.
         #[serde(flatten)]
         content: Content,
     },
 }
 
-/// What reading a file gave.
+/// The result of reading a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
@@ -61,7 +61,7 @@ pub enum Content {
     Hex(String),
     /// The system's error number. `ETIMEDOUT`: no answer within the time.
     Errno(i32),
-    /// Nothing, since only writing it is permitted.
+    /// No result, since only writing the file is permitted.
     Unreadable,
 }
 
@@ -127,9 +127,9 @@ fn unhex(digits: &str) -> Option<Vec<u8>> {
 /// Why a text is no recording.
 #[derive(Debug)]
 pub enum Unfit {
-    /// It is no JSON of this form.
+    /// The text is no JSON of this form.
     Form(serde_json::Error),
-    /// It is of another version.
+    /// The recording is of another version.
     Version(u32),
     /// An entry can't be in a recording.
     Entry {

@@ -1,4 +1,4 @@
-//! Which files of a node are recorded: those that back ends read, those that tell which driver and which firmware the
+//! The files of a node that are recorded: those that back ends read, those that tell which driver and which firmware the
 //! node has, and no others. (The compute driver's list of processes, for example, is left out.)
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ const DEV: [&str; 4] = ["hsmp", "kfd", "nvidia-uvm", "nvidiactl"];
 /// A folder has no more entries that matter: so many processors, or limits, no node has.
 const MOST: usize = 4096;
 
-/// What is found without asking a driver: links and directories, and which files to read, those of one folder together
+/// The parts that are found without asking a driver: links and directories, and which files to read, those of one folder together
 /// because one driver answers for them.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
@@ -75,7 +75,7 @@ pub(crate) struct Found {
 
 /// One tree of the node, such as `/sys`.
 struct Tree<'a> {
-    /// Its name in the recording.
+    /// The tree's name in the recording.
     name: &'static str,
     root: PathBuf,
     found: &'a mut Found,
@@ -138,7 +138,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// What a folder has, in order; nothing if there is no such folder.
+/// A folder's entries, in order; none if there is no such folder.
 fn entries(folder: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).take(MOST).collect()

@@ -82,7 +82,7 @@ fn files(roots: Roots<'_>, patience: Duration, hash: Hash<'_>) -> BTreeMap<Strin
     recorded
 }
 
-/// What is in a file, and its permissions.
+/// A file's content and permissions.
 fn read(path: &Path) -> Entry {
     let mode = mode(path);
     let content = match litd_files::head(path, LONGEST) {
@@ -124,7 +124,7 @@ fn without_serials(key: &str, entry: Entry, hash: Hash<'_>) -> Entry {
     Entry::File { mode, content }
 }
 
-/// What is written for a serial number: its hash. Zeros mean that there is none.
+/// The text that is written for a serial number: its hash. Zeros mean that there is none.
 fn hidden(serial: &str, hash: Hash<'_>) -> String {
     let is_none = serial.bytes().all(|digit| digit == b'0');
     let hash = (!is_none).then(|| hash(serial)).flatten();
