@@ -71,7 +71,7 @@ fn whoever_has_caps_moved_all_the_time_is_only_observed_after_a_while_and_nobody
         assert!(cycles < 2000, "steered all the time");
     };
     assert!(cycles >= 1000, "{cycles}");
-    // What litd writes for him from now on are no more records than a few.
+    // From now on litd writes no more than a few records for him.
     node.wait(1);
     assert_eq!(caps(&node), FOUND);
     let before = node.core.store().audit.len();
@@ -81,7 +81,7 @@ fn whoever_has_caps_moved_all_the_time_is_only_observed_after_a_while_and_nobody
     come(&mut node, [2, 3]);
     node.wait(1);
     assert_eq!(caps(&node), [700.0, 400.0, 550.0, 550.0]);
-    // His own are again after ten minutes.
+    // The user's own jobs are again after ten minutes.
     leave(&mut node, ranks);
     node.wait(600);
     come(&mut node, [0, 1]);
@@ -99,7 +99,7 @@ fn a_job_that_comes_is_sampled_once_the_last_change_of_its_gpus_caps_has_settled
     leave(&mut node, ranks);
     node.wait(2);
     assert_eq!(caps(&node), FOUND);
-    // Its loop begins with the caps found, so no cap moves for it.
+    // The loop begins with the caps found, so no cap moves for the job.
     node.by_others(0, Watts(550.0));
     node.by_others(1, Watts(550.0));
     node.wait(3);
