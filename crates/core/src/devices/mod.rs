@@ -25,7 +25,7 @@ pub(crate) mod usage;
 
 use litd_policies::Limits;
 use litd_power::{CapRange, DeviceKind};
-use litd_units::{Nanos, Watts};
+use litd_units::Watts;
 
 pub(crate) use crate::devices::all::Devices;
 
@@ -68,8 +68,6 @@ pub(crate) struct Unit {
     pub following: Following,
     /// When it was reset.
     pub resets: Resets,
-    /// When its cap has moved last, by litd or by somebody else.
-    pub moved_at: Option<Nanos>,
     /// State of its locked clocks.
     pub clocks: Clocks,
 }
@@ -98,7 +96,6 @@ impl Unit {
             landing: None,
             following: Following::default(),
             resets: Resets::default(),
-            moved_at: None,
             clocks: Clocks::default(),
         }
     }

@@ -145,7 +145,6 @@ impl<S: Store> Core<S> {
                 .device(unit.address());
             self.note(note);
         }
-        self.settles_on(device, &name);
         self.fit_names(&name);
         self.hooks
             .send(id, &ToHook::Welcome(welcome), &mut self.out);

@@ -37,7 +37,7 @@ const ENOUGH_SAMPLES: u32 = 20;
 /// How many of those who reported are named.
 const NAMED: usize = 8;
 
-/// What users are told in place of others' words.
+/// The words that users are told in place of others'.
 const HARM_TO_OWN: &str = "a job of this user has reported harm of this profiler on this node";
 const HARM_TO_OTHERS: &str = "jobs of others have reported harm of this profiler on this node";
 const HARM_ELSEWHERE: &str = "jobs on another node have reported harm of this profiler";

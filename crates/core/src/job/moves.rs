@@ -1,7 +1,7 @@
-//! How often caps move for a user's jobs. Each write is a record in the audit log, whose files are bounded: a user whose
-//! jobs come and go, or ask for other clocks all the time, would have everybody's records dropped within hours. The
-//! records can't be left out, because undo after a crash goes by them. So beyond a number that no job needs a user's jobs
-//! are only observed for a while, and their caps stay where they are without litd.
+//! How often caps move for a user's jobs. Each write is a record in the audit log, whose files are bounded: a user
+//! whose jobs come and go, or ask for other clocks all the time, would have everybody's records dropped within hours.
+//! The records can't be left out, because undo after a crash goes by them. So beyond a number that no job needs a
+//! user's jobs are only observed for a while, and their GPUs hold what they hold without litd's loops.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use crate::job::Job;
 use crate::rate::Bucket;
 use crate::store::Store;
 
-/// So many writes at once: a job on eight GPUs that is adjusted 250 times.
+/// The writes that a user's jobs may cause at once: a job on eight GPUs that is adjusted 250 times.
 const BURST: f64 = 2000.0;
 
-/// And so many more an hour.
+/// The further writes an hour.
 const PER_HOUR: f64 = 600.0;
 
-/// Whoever has used all up is steered again once he has so many: ten minutes later.
+/// A user who has none left is steered again once he has so many: ten minutes later.
 const RESUMES: f64 = 100.0;
 
 /// How many parties are remembered. Beyond that whoever has used least is forgotten.
 const KEPT: usize = 256;
 
-/// What a user or a pod has left.
+/// The writes that a user or a pod has left.
 #[derive(Debug)]
 struct Allowance {
     bucket: Bucket,
     is_used_up: bool,
 }
 
-/// The allowances of all whose jobs have had caps moved of late.
+/// The allowances of all users and pods whose jobs have had caps moved of late.
 #[derive(Debug, Default)]
 pub(crate) struct Moves {
     of: BTreeMap<Party, Allowance>,
@@ -139,7 +139,7 @@ mod tests {
         assert!(moves.is_used_up(&busy) && !moves.is_used_up(&other));
         assert!(!moves.look(after(599.0)) && moves.is_used_up(&busy));
         assert!(moves.look(after(601.0)) && !moves.is_used_up(&busy));
-        // Who has all of it again is forgotten.
+        // A user who has all of them again is forgotten.
         moves.look(after(12.0 * 3600.0));
         assert!(moves.of.is_empty());
     }

@@ -88,10 +88,6 @@ impl Settling {
 impl<S: Store> Core<S> {
     /// A device's cap has moved: the jobs that it affects wait for the effect.
     pub(crate) fn cap_settles(&mut self, device: usize) {
-        let now = self.now();
-        if let Some(unit) = self.devices.get_mut(device) {
-            unit.moved_at = Some(now);
-        }
         for name in self.jobs.that(|job| job.devices().contains(&device)) {
             let Some(job) = self.jobs.get(&name) else {
                 continue;
@@ -102,24 +98,6 @@ impl<S: Store> Core<S> {
                 job.settling.moved(self.out.now(), until, iteration);
             }
             self.tell_hooks(&name);
-        }
-    }
-
-    /// A GPU has come to a job. If its cap has moved a moment before, for an earlier job perhaps, the job waits for the
-    /// effect as if it had been there: so nobody has caps move faster by coming and going.
-    pub(crate) fn settles_on(&mut self, device: usize, name: &str) {
-        let moved = self.devices.get(device).and_then(|unit| unit.moved_at);
-        let (Some(moved), Some(job)) = (moved, self.jobs.get(name)) else {
-            return;
-        };
-        let (now, until) = (self.now(), moved + seconds(self.settle_seconds(job)));
-        let later = job.settling.left(now).is_none_or(|left| until > now + left);
-        let iteration = job.ranks.iteration();
-        if until > now
-            && later
-            && let Some(job) = self.jobs.get_mut(name)
-        {
-            job.settling.moved(now, until, iteration);
         }
     }
 

@@ -105,7 +105,7 @@ impl<S: Store> Core<S> {
         if let Some(power) = reading.power {
             let heard = node.reserve.hears(power, may_draw, now);
             if heard.is_err() {
-                // What can't be is shown to nobody, and is no peak.
+                // An impossible power is shown to nobody, and is no peak.
                 reading.power = None;
             }
             self.judged_power(&reading.source, power, heard.err());

@@ -65,12 +65,12 @@ impl Draft<'_> {
             }
         }
         self.budget = self.budget.max(self.unbound());
-        // All of what a job's devices don't hold of its share is the job's.
+        // Watts of a job's share that its devices don't hold are the job's.
         Watts(f64::INFINITY)
     }
 
-    /// What all devices may hold together without a budget: each its own part, and what it holds beyond that where litd
-    /// can't change it and no other of its job makes room for it. Caps that are restored wait for no such device.
+    /// The watts that all devices may hold without a budget: each its own part, and what it holds beyond that where
+    /// litd can't change it and no other of its job makes room for it. Caps that are restored wait for no such device.
     fn unbound(&self) -> Watts {
         let mut left: Vec<Watts> = self
             .devices()

@@ -471,7 +471,7 @@ fn beside_a_foreign_cap(budget: Option<f64>) -> (View, Vec<Option<Watts>>) {
     (view, targets)
 }
 
-/// What litd has moved is its own affair, and its job's.
+/// A cap that litd has moved is its own affair, and its job's.
 #[test]
 fn a_gpu_of_litds_that_does_not_obey_costs_its_own_job_what_it_holds_too_much() {
     let stuck = DeviceView {
@@ -515,7 +515,7 @@ fn nobody_makes_room_without_a_budget_and_with_one_whoever_has_the_gpu_does_firs
     };
     let (view, targets) = beside_a_foreign_cap(None);
     assert_eq!(targets, watts([500.0; 3]));
-    // Nor does a cap that is restored wait for it.
+    // A cap that is restored does not wait for it.
     assert_eq!(plan(&view).budget, Watts(2200.0));
     assert_eq!(
         beside_a_foreign_cap(Some(2000.0)).1,

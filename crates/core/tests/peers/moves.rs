@@ -11,11 +11,9 @@ use crate::node::{Node, beside, config, hello, pid};
 /// GPUs of which each job has one that was found with more than its loop begins with, and one with less.
 const FOUND: [f64; 4] = [700.0, 400.0, 700.0, 400.0];
 
-fn node(settle: f64) -> Node {
+fn node() -> Node {
     let mut config = config();
     config.policy = Policy::GpuRealloc;
-    config.settle.seconds = Some(settle);
-    config.settle.fit = false;
     let mut node = Node::found(FOUND.map(Watts).to_vec(), config);
     for gpu in [2, 3] {
         node.uids.insert(gpu, 1001);
@@ -54,7 +52,7 @@ fn caps(node: &Node) -> [f64; 4] {
 #[test]
 fn whoever_has_caps_moved_all_the_time_is_only_observed_after_a_while_and_nobody_else_is() {
     let _beside = beside();
-    let mut node = node(0.0);
+    let mut node = node();
     let mut cycles = 0;
     let ranks = loop {
         let ranks = come(&mut node, [0, 1]);
@@ -71,7 +69,7 @@ fn whoever_has_caps_moved_all_the_time_is_only_observed_after_a_while_and_nobody
         assert!(cycles < 2000, "steered all the time");
     };
     assert!(cycles >= 1000, "{cycles}");
-    // What litd writes for him from now on are no more records than a few.
+    // From now on litd writes no more than a few records for him.
     node.wait(1);
     assert_eq!(caps(&node), FOUND);
     let before = node.core.store().audit.len();
@@ -81,34 +79,10 @@ fn whoever_has_caps_moved_all_the_time_is_only_observed_after_a_while_and_nobody
     come(&mut node, [2, 3]);
     node.wait(1);
     assert_eq!(caps(&node), [700.0, 400.0, 550.0, 550.0]);
-    // His own are again after ten minutes.
+    // The user's own jobs are again after ten minutes.
     leave(&mut node, ranks);
     node.wait(600);
     come(&mut node, [0, 1]);
     node.wait(1);
     assert_eq!(caps(&node)[..2], [550.0, 550.0]);
-}
-
-/// A new job's samples show the effect of caps that moved for the one before it as little as its own would.
-#[test]
-fn a_job_that_comes_is_sampled_once_the_last_change_of_its_gpus_caps_has_settled() {
-    let _beside = beside();
-    let mut node = node(60.0);
-    let ranks = come(&mut node, [0, 1]);
-    node.wait(61);
-    leave(&mut node, ranks);
-    node.wait(2);
-    assert_eq!(caps(&node), FOUND);
-    // Its loop begins with the caps found, so no cap moves for it.
-    node.by_others(0, Watts(550.0));
-    node.by_others(1, Watts(550.0));
-    node.wait(3);
-    come(&mut node, [0, 1]);
-    let period = |node: &Node| node.status().jobs[0].sampling_period;
-    for second in 0..50 {
-        node.wait(1);
-        assert_eq!(period(&node), 0, "{second} s");
-    }
-    node.wait(15);
-    assert_ne!(period(&node), 0);
 }

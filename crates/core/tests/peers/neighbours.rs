@@ -125,7 +125,7 @@ fn nobody_pays_for_a_foreign_cap_without_a_budget() {
     assert_eq!(node.caps(&spared), pays);
     let told = spared.status();
     assert_eq!(told.devices[4].state, DeviceState::Foreign);
-    // Nor is anything said to be exceeded.
+    // No budget is said to be exceeded.
     assert_eq!(
         (told.gpus.caps, told.gpus.budget),
         (Watts(2690.0), Watts(2690.0))

@@ -89,7 +89,7 @@ fn whoever_is_told_of_harm_is_told_in_his_own_words_or_in_litds() {
     for (whose, told) in [
         (Tenant::from(ALICE), lure),
         (BOB.into(), HARM_TO_OWN),
-        // It is off for all by now.
+        // The profiler is off for all by now.
         (1002.into(), HARM_TO_OTHERS),
         (pod(1), HARM_TO_OTHERS),
     ] {

@@ -69,7 +69,7 @@ impl World {
         };
         let counts = |(at, (hw, said)): (usize, (&Hw, &Said))| match sure(at, hw, said) {
             true => came_with((hw, said)),
-            // It may still draw what it held before it was lowered.
+            // The device may still draw what it held before it was lowered.
             false => came_with((hw, said)).max(self.weight(at)).max(hw.owes),
         };
         let here = || self.hw.iter().zip(said).enumerate();
@@ -218,7 +218,7 @@ impl World {
     /// Without a budget a GPU on which no job's rank ever was is lowered for nobody, whatever others hold.
     pub(super) fn check_unpaid(&mut self, device: usize, cap: i64, found: i64) {
         let hw = &self.hw[device];
-        let is_lowered = hw.is_gpu() && cap < hw.cap.min(found);
+        let is_lowered = hw.is_gpu() && cap < hw.cap.min(hw.known).min(found);
         let is_used = self.hooks.ranks.iter().any(|rank| rank.device == device);
         if is_lowered && !is_used && self.budget_set().is_none() {
             let text = format!("device {device} goes from {} to {cap} µW", hw.cap);
