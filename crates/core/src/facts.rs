@@ -147,18 +147,6 @@ impl<S: Store> Core<S> {
         self.set_budget().unwrap_or_else(|| self.found_on_gpus())
     }
 
-    /// The same as others are told it. Without a budget nobody makes room for GPUs that are not litd's to move: what
-    /// these hold beyond their caps found exceeds nothing.
-    pub(crate) fn told_budget(&self) -> Watts {
-        let budget = self.gpu_budget();
-        if self.set_budget().is_some() || self.authority.is_leaving() {
-            return budget;
-        }
-        let gpus = self.devices.gpus();
-        let each = gpus.map(|(device, unit)| self.device_view(device, unit).without_budget());
-        budget.max(each.sum())
-    }
-
     /// The watts that unmanaged GPUs may hold of a budget.
     pub(crate) fn unmanaged_hold(&self) -> Watts {
         match self.set_budget() {

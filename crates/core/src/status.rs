@@ -6,7 +6,7 @@ use litd_api::{
 };
 use litd_policies::{Controller, Policy, State};
 use litd_traces::live::Shows;
-use litd_units::Nanos;
+use litd_units::{Nanos, Watts};
 
 use crate::condition::LOST;
 use crate::core::Core;
@@ -58,6 +58,18 @@ impl<S: Store> Core<S> {
             power: self.node_told(),
             summary: self.summary(),
         }
+    }
+
+    /// The GPUs' budget as others are told it. Without one nobody makes room for GPUs that are not litd's to move: what
+    /// these hold beyond their caps found exceeds nothing.
+    fn told_budget(&self) -> Watts {
+        let budget = self.gpu_budget();
+        if self.set_budget().is_some() || self.authority.is_leaving() {
+            return budget;
+        }
+        let gpus = self.devices.gpus();
+        let each = gpus.map(|(device, unit)| self.device_view(device, unit).without_budget());
+        budget.max(each.sum())
     }
 
     fn gpus_status(&self) -> GpusStatus {

@@ -65,7 +65,7 @@ impl Moves {
     }
 
     /// Looks at what everybody has left. Returns whether that changes whose jobs are steered.
-    fn look(&mut self, now: Nanos) -> bool {
+    pub fn look(&mut self, now: Nanos) -> bool {
         let mut has_changed = false;
         for allowance in self.of.values_mut() {
             let least = if allowance.is_used_up { RESUMES } else { 1.0 };
@@ -103,17 +103,6 @@ impl<S: Store> Core<S> {
                  {PER_HOUR:.0} times an hour for one user, so that the audit log keeps what others did"
             )
         })
-    }
-
-    /// Once a second: whose jobs are steered again, and whose no more.
-    pub(crate) fn check_moves(&mut self) {
-        let now = self.now();
-        if !self.jobs.moves_mut().look(now) {
-            return;
-        }
-        for name in self.jobs.names() {
-            self.suspend_or_resume(&name);
-        }
     }
 }
 

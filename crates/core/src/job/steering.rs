@@ -462,6 +462,17 @@ impl<S: Store> Core<S> {
         self.tell_hooks(name);
     }
 
+    /// Once a second: whose jobs are steered again, and whose no more.
+    pub(crate) fn check_moves(&mut self) {
+        let now = self.now();
+        if !self.jobs.moves_mut().look(now) {
+            return;
+        }
+        for name in self.jobs.names() {
+            self.suspend_or_resume(&name);
+        }
+    }
+
     /// Why a job can't be steered: one of its GPUs may not be moved, or steering did harm.
     pub(crate) fn obstacle(&self, job: &Job) -> Option<String> {
         let harm = self.authority.harms().to(&self.hooks.tenant_of(job));
