@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::Outcome;
 
 /// A driver that has not answered for so long is waited for no longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Records this node, and says so on standard error, where it is in nobody's way.
 pub fn write(path: &Path, hardware: &Hardware, report: &impl Serialize) -> Outcome {

@@ -4,7 +4,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use litd_recording::{Content, Entry, Recording};
 use litd_rig::{Fault, Hardware};
@@ -14,8 +15,8 @@ use serde_json::Value;
 
 use crate::LITCTL;
 
-/// Runs the command with a configuration whose devices are those of `mount`.
-fn doctor(mount: &Mount, proc: &Path, directory: &Path, arguments: &[&str]) -> Output {
+/// The command with a configuration whose devices are those of `mount`.
+fn command(mount: &Mount, proc: &Path, directory: &Path, arguments: &[&str]) -> Command {
     let none = directory.join("none.so");
     let config = directory.join("litd.toml");
     let text = format!(
@@ -26,14 +27,18 @@ fn doctor(mount: &Mount, proc: &Path, directory: &Path, arguments: &[&str]) -> O
         none = none.display(),
     );
     fs::write(&config, text).unwrap();
-    Command::new(LITCTL)
+    let mut command = Command::new(LITCTL);
+    command
         .args(["doctor", "--config"])
         .arg(&config)
         .arg("--socket")
         .arg(directory.join("nobody.sock"))
-        .args(arguments)
-        .output()
-        .unwrap()
+        .args(arguments);
+    command
+}
+
+fn doctor(mount: &Mount, proc: &Path, directory: &Path, arguments: &[&str]) -> Output {
+    command(mount, proc, directory, arguments).output().unwrap()
 }
 
 fn report(output: &Output) -> Value {
@@ -145,16 +150,27 @@ fn a_driver_that_hangs_holds_up_no_recording_and_a_file_that_is_there_stays() {
     let scenario = Scenario::builtin("default").unwrap();
     let hardware = Hardware::new(&scenario, 1).unwrap().shared();
     let mount = Mount::start(hardware.clone(), Board::default()).unwrap();
-    let hangs = Fault::Block(std::time::Duration::from_secs(60));
+    let hangs = Fault::Block(Duration::from_secs(60));
     litd_rig::lock(&hardware).inject(2, hangs);
     let directory = tempfile::tempdir().unwrap();
     let proc = directory.path().join("proc");
     fs::create_dir(&proc).unwrap();
     let file = directory.path().join("node.json");
     let record = ["--record", file.to_str().unwrap()];
-    doctor(&mount, &proc, directory.path(), &record);
+    let mut recorder = command(&mount, &proc, directory.path(), &record);
+    let mut recorder = recorder.stdout(Stdio::null()).spawn().unwrap();
+    // The kernel lets no process end that waits for the driver.
+    let deadline = Instant::now() + Duration::from_secs(50);
+    let recording = loop {
+        let text = fs::read(&file).unwrap_or_default();
+        if let Ok(recording) = Recording::parse(&text) {
+            break recording;
+        }
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(50));
+    };
     litd_rig::lock(&hardware).heal(2);
-    let recording = Recording::parse(&fs::read(&file).unwrap()).unwrap();
+    recorder.wait().unwrap();
     let caps = recording
         .files
         .iter()
