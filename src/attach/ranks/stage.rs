@@ -115,6 +115,14 @@ impl<S> Default for Stage<S> {
 }
 
 impl<S: Sampled> Stage<S> {
+    /// Takes the members whose environments this errand has read, if it was this job's.
+    pub fn take_members(&mut self, number: u64) -> Option<Vec<Member>> {
+        match self {
+            Self::Places { errand, members } if *errand == number => Some(mem::take(members)),
+            _ => None,
+        }
+    }
+
     /// The sessions that litd speaks for.
     pub fn sessions(&self) -> Vec<SessionId> {
         let ranks = match self {

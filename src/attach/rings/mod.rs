@@ -399,15 +399,11 @@ impl Rings {
     }
 
     fn take_places(&mut self, hub: &mut Hub, now: Nanos, number: u64, places: &[Option<Place>]) {
-        let of_it =
-            |job: &&mut Job| matches!(job.stage, Stage::Places { errand, .. } if errand == number);
-        let Some(job) = self.jobs.values_mut().find(of_it) else {
+        let mut jobs = self.jobs.values_mut();
+        let of_it = jobs.find_map(|job| Some((job.stage.take_members(number)?, job)));
+        let Some((members, job)) = of_it else {
             return;
         };
-        let Stage::Places { members, .. } = &mut job.stage else {
-            return;
-        };
-        let members = std::mem::take(members);
         let job_of = (WAY, job.number);
         let joined = join(hub, &self.processes, &self.proc, job_of, members, places);
         job.stage.join(now, joined);

@@ -334,9 +334,7 @@ impl<S: Store> Core<S> {
         let Some(unit) = self.devices.get(device) else {
             return false;
         };
-        let range = &unit.device.range;
-        let last = range.last().filter(|_| range.unjudged().is_some());
-        let is_beyond = last.is_some_and(|last| cap > last.highest + last.resolution);
+        let is_beyond = unit.device.range.is_beyond_last(cap);
         let entry = self.writer.entry(unit.address());
         let is_foreign = entry.is_some_and(|entry| entry.undo(cap) == Undo::Foreign);
         let known = self.writer.account().held(device);

@@ -111,6 +111,16 @@ impl Range {
         !self.admits(cap) && Self::NEVER_TOLD.admits(cap)
     }
 
+    /// Whether a cap is above the last range that the driver told, while it tells none.
+    pub(crate) fn is_beyond_last(&self, cap: Watts) -> bool {
+        match self {
+            Self::Untold {
+                last: Some(last), ..
+            } => cap > last.highest + last.resolution,
+            Self::Untold { last: None, .. } | Self::Told(_) | Self::Asked(_) => false,
+        }
+    }
+
     /// The cap to restore on a device that holds `held`, if `found` was found: that cap or, should the driver's
     /// highest have shrunk below it, the nearest that the driver takes. A device is never lowered for that: the
     /// driver's range may be wrong, and restoring goes up to be nearer.
